@@ -1,0 +1,41 @@
+.DEFAULT_GOAL := help
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+
+help:  ## List the commands
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | awk -F'\t' '{printf "make %-12s %s\n", $$1, $$2}'
+
+$(BIN)/installed: pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --editable ".[test]"
+	@touch $@
+
+install: $(BIN)/installed  ## Make a virtual environment with everything for development
+
+lint: install  ## Check style and formatting
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: install  ## Check types
+	$(BIN)/mypy
+
+test: install  ## Run the tests
+	$(BIN)/python -m pytest --numprocesses 2
+
+check: lint types test  ## All of these; what CI runs
+
+format: install  ## Format the code
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+example: install  ## Learn lambda and tau on scikit-learn's digits
+	$(BIN)/python examples/digits.py
+
+benchmark: install  ## Measure the cost of a training step (about 10 minutes)
+	$(BIN)/python benchmarks/step_overhead.py
+
+clean:  ## Remove the virtual environment and caches
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+.PHONY: help install lint types test check format example benchmark clean
