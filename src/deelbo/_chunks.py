@@ -1,0 +1,267 @@
+"""Passes over every weight of a network: the only file that knows about devices and threads.
+
+A pass runs one small function on aligned chunks of several lists of tensors (weights, stored means, gradients, ...).
+Chunks fit into the cache, so that the few elementwise operations of a pass cost one trip through memory, and no
+temporary is larger than a chunk. On the CPU the chunks are shared out among Python threads (PyTorch releases the
+interpreter lock inside its operations); drawing Gaussian noise is serial within PyTorch and gains most.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import torch
+from torch import Tensor, nn
+
+# At most the grain size below which PyTorch starts no threads of its own inside one elementwise operation.
+# Part of the reproducibility contract: changing it changes every draw.
+_CPU_CHUNK = 1 << 16
+_DEVICE_CHUNK = 1 << 24
+_SMALL = 1 << 17  # weights, below which waking threads costs more than they save
+_MAX_WORKERS = min(8, os.cpu_count() or 1)  # beyond 8, the interpreter lock is the limit
+_GOLDEN = 0x9E3779B97F4A7C15
+_MASK = (1 << 63) - 1
+
+_workspace = threading.local()
+_pool: ThreadPoolExecutor | None = None
+
+
+def flat(tensor: Tensor) -> Tensor:
+    """View a dense tensor as one dimension, in memory order (so that channels-last weights are no special case).
+
+    Args:
+        tensor: Real or complex, contiguous or permuted; a complex number counts as two real ones.
+
+    Returns:
+        A detached view that shares the tensor's version counter.
+
+    Raises:
+        ValueError: If elements overlap or leave gaps.
+    """
+    view = tensor.detach()
+    if view.is_complex():
+        view = torch.view_as_real(view)
+    if view.is_contiguous():
+        return view.view(-1)
+    if torch.ops.aten.is_non_overlapping_and_dense(view):
+        return view.as_strided((view.numel(),), (1,))
+    raise ValueError(
+        f"a weight of shape {tuple(tensor.shape)} and strides {tensor.stride()} is no dense block of memory"
+    )
+
+
+def aligned(tensor: Tensor, other: Tensor) -> bool:
+    """Tell whether two tensors of the same shape have their elements in the same order in memory."""
+    return tensor.stride() == other.stride() or (tensor.is_contiguous() and other.is_contiguous())
+
+
+def split(tensor: Tensor) -> tuple[Tensor, ...]:
+    """Cut the flat view of a tensor into the chunks of a pass."""
+    return flat(tensor).split(_CPU_CHUNK if tensor.device.type == "cpu" else _DEVICE_CHUNK)
+
+
+class ChunkCache:
+    """The chunks of a list of tensors, cut anew only when a tensor has moved (`.to(device)`, `.double()`, ...)."""
+
+    def __init__(self) -> None:
+        self._where: list[tuple[int, tuple[int, ...]]] = []
+        self._chunks: list[Tensor] = []
+
+    def __call__(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+        """Return the chunks of all tensors, in order."""
+        # The cached views keep the old memory alive, so an unchanged address is an unchanged tensor.
+        where = [(t.data_ptr(), t.stride()) for t in tensors]
+        if where != self._where:
+            self._chunks = [chunk for t in tensors for chunk in split(t)]
+            self._where = where
+        return self._chunks
+
+
+class TensorList(nn.Module):
+    """Tensors shaped like the parameters of a group, saved with the module and cut into the same chunks."""
+
+    def __init__(self, tensors: Sequence[Tensor]) -> None:
+        super().__init__()
+        for i, tensor in enumerate(tensors):
+            self.register_buffer(str(i), tensor.detach())
+        self._cache = ChunkCache()
+
+    def chunks(self, parameters: Sequence[Tensor]) -> list[Tensor]:
+        """Return the chunks, after following the parameters to their devices, dtypes and memory layouts."""
+        for name, parameter in zip(self._buffers, parameters, strict=True):
+            tensor = self._buffers[name]
+            assert tensor is not None
+            if tensor.device != parameter.device or tensor.dtype != parameter.dtype or not aligned(tensor, parameter):
+                self._buffers[name] = torch.empty_like(parameter, requires_grad=False).copy_(tensor)
+        return self._cache(list(self.buffers()))
+
+
+def over_chunks(
+    task: Callable[..., Tensor | None], first: Sequence[Tensor], *others: Sequence[Tensor | None], atomic: bool = False
+) -> Tensor:
+    """Run `task(k, chunk_of_first, chunk_of_second, ...)` for every chunk number k.
+
+    Args:
+        task: May change its chunks in place; returns a small tensor to be summed, or nothing.
+        first: Chunks.
+        others: More lists of chunks, of the same number and sizes.
+        atomic: Whether the pass must finish before a Ctrl-C is raised (as large passes on the CPU do anyway).
+
+    Returns:
+        The sum of the returned tensors in float64 on the CPU, in the order of the chunks; zero if there are none.
+    """
+    chunks = list(zip(first, *others, strict=True))
+    devices = {chunk.device.type for chunk in first}
+    results: list[Tensor | None] = [None] * len(chunks)
+    counter = itertools.count()
+
+    def work() -> None:
+        while (k := next(counter)) < len(chunks):
+            results[k] = task(k, *chunks[k])
+
+    if devices == {"cpu"} and (atomic or sum(chunk.numel() for chunk in first) > _SMALL):
+        _wait(_running())  # for what a Ctrl-C between two instructions may have left behind
+        workers = min(torch.get_num_threads(), len(chunks), _MAX_WORKERS)
+        futures = _workspace.running = [_executor().submit(work) for _ in range(workers)]
+        _wait(futures)
+        for future in futures:
+            future.result()  # raises what the task raised
+    else:
+        work()  # in the caller's thread, which needs no waking and has the right current stream
+    return _total([r for r in results if r is not None])
+
+
+def _running() -> list[Future[None]]:
+    return _workspace.__dict__.setdefault("running", [])
+
+
+def _wait(futures: list[Future[None]]) -> None:
+    interrupted = None
+    for future in futures:
+        while not future.done():
+            try:
+                future.exception()
+            except KeyboardInterrupt as interrupt:
+                interrupted = interrupt
+    if interrupted is not None:
+        raise interrupted
+
+
+def _executor() -> ThreadPoolExecutor:
+    global _pool
+    if _pool is None:
+        # A worker must not start OpenMP threads of its own. The setting is each thread's, but also becomes the default
+        # of threads to come: so start all workers now, and set it back.
+        threads = torch.get_num_threads()
+        _pool = ThreadPoolExecutor(_MAX_WORKERS, "deelbo", initializer=torch.set_num_threads, initargs=(1,))
+        started = threading.Barrier(_MAX_WORKERS + 1)
+        for _ in range(_MAX_WORKERS):
+            _pool.submit(started.wait)
+        started.wait()
+        torch.set_num_threads(threads)
+    return _pool
+
+
+def _forget_pool() -> None:
+    global _pool
+    _pool = None
+    _workspace.__dict__.clear()
+
+
+if hasattr(os, "register_at_fork"):  # threads do not survive a fork
+    os.register_at_fork(after_in_child=_forget_pool)
+
+
+def _total(values: Sequence[Tensor]) -> Tensor:
+    """Add up equally shaped tensors in float64, with one synchronisation for each device."""
+    groups: dict[tuple[torch.device, torch.dtype], list[Tensor]] = {}
+    for value in values:
+        groups.setdefault((value.device, value.dtype), []).append(value)
+    sums = [torch.stack(group).to("cpu", torch.float64).sum(0) for group in groups.values()]
+    return sum(sums, torch.zeros((), dtype=torch.float64))
+
+
+def buffer(like: Tensor, slot: int = 0, dtype: torch.dtype | None = None) -> Tensor:
+    """Return this thread's scratch chunk of the same size, dtype and device; its content is arbitrary.
+
+    Args:
+        like: A chunk.
+        slot: Number of the scratch chunk, where a task needs several.
+        dtype: Another dtype.
+    """
+    dtype = dtype or like.dtype
+    buffers = _workspace.__dict__.setdefault("buffers", {})
+    key = (like.device, dtype, slot)
+    scratch = buffers.get(key)
+    if scratch is None or scratch.numel() < like.numel():
+        size = _CPU_CHUNK if like.device.type == "cpu" else like.numel()
+        scratch = buffers[key] = torch.empty(size, dtype=dtype, device=like.device)
+    return scratch if scratch.numel() == like.numel() else scratch[: like.numel()]
+
+
+def standard_normal(like: Tensor, seed: int, k: int) -> Tensor:
+    """Draw N(0, I) noise for chunk k into this thread's scratch chunk number 0.
+
+    Every chunk has its own seed, so the draw depends neither on the number of threads nor on the order of the work.
+    """
+    generators = _workspace.__dict__.setdefault("generators", {})
+    generator = generators.get(like.device)
+    if generator is None:
+        generator = generators[like.device] = torch.Generator(like.device)
+    generator.manual_seed((seed + k * _GOLDEN) & _MASK)
+    return buffer(like).normal_(generator=generator)
+
+
+def mix(*numbers: int) -> int:
+    """Hash integers into a 63-bit seed (the finaliser of splitmix64, applied to each number in turn)."""
+    state = 0
+    for number in numbers:
+        state = (state + number + _GOLDEN) & 0xFFFFFFFFFFFFFFFF
+        state = ((state ^ (state >> 30)) * 0xBF58476D1CE4E5B9) & 0xFFFFFFFFFFFFFFFF
+        state = ((state ^ (state >> 27)) * 0x94D049BB133111EB) & 0xFFFFFFFFFFFFFFFF
+        state ^= state >> 31
+    return state & _MASK
+
+
+def sum_of_squares(chunk: Tensor) -> Tensor:
+    """Return |chunk|^2, squared and added up in float64 (float32 where the device has no other)."""
+    wide = chunk if chunk.device.type == "mps" else buffer(chunk, dtype=torch.float64).copy_(chunk)
+    return torch.dot(wide, wide)
+
+
+def grad_chunks(parameters: Sequence[Tensor], create: bool) -> list[Tensor | None]:
+    """Return the chunks of the gradients, in the memory layout of their parameters.
+
+    Args:
+        parameters: Parameters whose `.grad` is meant.
+        create: Whether a missing gradient becomes zeros, to be added to, or gives None for its chunks.
+
+    Raises:
+        ValueError: If a gradient is sparse.
+    """
+    chunks: list[Tensor | None] = []
+    for parameter in parameters:
+        grad = parameter.grad
+        if grad is None:
+            if not create:
+                chunks.extend([None] * len(split(parameter)))
+                continue
+            grad = parameter.grad = torch.zeros_like(parameter, requires_grad=False)
+        elif grad.layout != torch.strided:
+            raise ValueError("sparse gradients are not supported, since the KL touches every weight: use sparse=False")
+        elif not aligned(grad, parameter):
+            grad = parameter.grad = torch.empty_like(parameter, requires_grad=False).copy_(grad)
+        chunks.extend(split(grad))
+    return chunks
+
+
+def add_grad(parameter: Tensor, value: Tensor) -> None:
+    """Add to a parameter's gradient what autograd would have accumulated there."""
+    if parameter.grad is None:
+        parameter.grad = value.clone()
+    else:
+        parameter.grad.add_(value)

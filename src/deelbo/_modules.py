@@ -1,0 +1,62 @@
+"""What is random in a network: its trainable parameters, each once, under the names of the bare network."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+from torch import nn
+
+
+def unwrap(model: nn.Module) -> nn.Module:
+    """Return the bare network inside `torch.compile` and data-parallel wrappers."""
+    while True:
+        if isinstance(model, (nn.parallel.DistributedDataParallel, nn.DataParallel)):
+            model = model.module
+        elif isinstance(inner := getattr(model, "_orig_mod", None), nn.Module):  # of torch.compile
+            model = inner
+        else:
+            return model
+
+
+def trainable(model: nn.Module) -> dict[str, nn.Parameter]:
+    """Return the parameters with `requires_grad` by name; a tied weight appears once.
+
+    Args:
+        model: Any module, bare or wrapped.
+
+    Raises:
+        ValueError: If there is none, or one that cannot carry Gaussian noise.
+    """
+    model = unwrap(model)
+    parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
+    if not parameters:
+        raise ValueError(
+            f"{type(model).__name__} has no parameter with requires_grad=True, so there is nothing to learn"
+        )
+    for name, parameter in parameters.items():
+        check(name, parameter)
+    return parameters
+
+
+def check(name: str, parameter: nn.Parameter) -> None:
+    """Refuse a parameter that cannot carry Gaussian noise.
+
+    Raises:
+        ValueError: With the name, the reason and the remedy.
+    """
+    if isinstance(parameter, nn.parameter.UninitializedParameter):
+        raise ValueError(f'parameter "{name}" has no shape yet: run one batch through the lazy module first')
+    if hasattr(parameter, "device_mesh"):
+        raise ValueError(f'parameter "{name}" is sharded (DTensor); only replicated weights (DDP) are supported')
+    if parameter.dtype not in (torch.float32, torch.float64, torch.complex64, torch.complex128):
+        raise ValueError(
+            f'parameter "{name}" is {str(parameter.dtype).removeprefix("torch.")}, whose rounding swallows noise of '
+            "scale 1e-4: keep the weights in float32 (model.float()) and compute under torch.autocast instead"
+        )
+
+
+def select(names: Iterable[str], prefixes: Iterable[str]) -> list[str]:
+    """Return the names equal to one of the prefixes or below it in the module tree, in order."""
+    prefixes = list(prefixes)
+    return [n for n in names if any(n == prefix or n.startswith(f"{prefix}.") for prefix in prefixes)]

@@ -1,0 +1,7 @@
+"""Posteriors over the weights of a network."""
+
+from deelbo.posteriors.base import GaussianPosterior
+from deelbo.posteriors.diagonal import DiagonalPosterior
+from deelbo.posteriors.isotropic import IsotropicPosterior
+
+__all__ = ["DiagonalPosterior", "GaussianPosterior", "IsotropicPosterior"]

@@ -1,0 +1,288 @@
+"""What the Gaussian posteriors share: which weights they perturb, and how a draw begins and ends.
+
+Outside a `sample()` block the network's parameters hold the mean of q; inside they hold a draw, written in place,
+so any module works. The means are kept beside it and the noise is recovered as draw - mean: one extra copy in all.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from deelbo import _distributed
+from deelbo._chunks import ChunkCache, buffer, grad_chunks, mix, over_chunks
+from deelbo._modules import select, trainable
+
+if TYPE_CHECKING:
+    from deelbo.priors.gaussian import PriorGroup
+
+
+def inverse_softplus(value: float) -> float:
+    """Return u with softplus(u) = value, accurately for tiny values too."""
+    if not 0 < value < math.inf:
+        raise ValueError(f"a scale must be positive and finite, not {value}")
+    return value + math.log(-math.expm1(-value))
+
+
+class GaussianPosterior(nn.Module, ABC):
+    """A Gaussian q over the trainable parameters of a network; see `IsotropicPosterior` and `DiagonalPosterior`.
+
+    Args:
+        model: Any network: bare, compiled, or wrapped for data parallelism.
+        deterministic: Names (or prefixes) of parameters that stay point estimates, learned by gradient beside q:
+            hyperparameters of a likelihood or a kernel that live inside the network.
+        seed: Seed of the sequence of draws; taken from PyTorch's global generator if None.
+        synchronize: Whether data-parallel processes share their draws, as they must under DDP.
+
+    Raises:
+        ValueError: If there is nothing to learn, a name matches nothing, or a weight cannot carry noise.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        deterministic: Iterable[str] = (),
+        seed: int | None = None,
+        synchronize: bool = True,
+    ) -> None:
+        super().__init__()
+        self._model = (model,)  # in a tuple, so that the network does not become a part of this module
+        everything = trainable(model)
+        prefixes = [deterministic] if isinstance(deterministic, str) else list(deterministic)
+        for prefix in prefixes:
+            if not select(everything, [prefix]):
+                raise ValueError(f'deterministic "{prefix}" names no trainable parameter of {type(model).__name__}')
+        points = set(select(everything, prefixes))
+        self._points = {name: p for name, p in everything.items() if name in points}
+        self._means = {name: p for name, p in everything.items() if name not in points}
+        if not self._means:
+            raise ValueError("every trainable parameter is deterministic, so q would be empty")
+        self._random = list(self._means.values())
+        self.seed = int(torch.randint(2**62, ())) if seed is None else seed
+        self.draws = 0  # how many of the sequence have been drawn
+        self._synchronize = synchronize
+        self._agreed = False  # with the other processes, on the sequence of draws
+        self._open: int | None = None  # the key of the draw in place
+        self._swapped = False  # inside at_mean(): the means are in place, the draw is in `_saved`
+        self._tracking = False  # whether backward passes of this draw count
+        self.attached = False  # whether hooks draw by themselves
+        self.collected = False  # whether a draw has brought gradients since objective.backward()
+        self._saved: list[Tensor] = []
+        self._weight_cache, self._saved_cache = ChunkCache(), ChunkCache()
+        self._room_for: list[Tensor] | None = None
+
+    @property
+    def model(self) -> nn.Module:
+        """The network as it was given."""
+        return self._model[0]
+
+    @property
+    def means(self) -> dict[str, nn.Parameter]:
+        """The parameters that q is about, by name."""
+        return dict(self._means)
+
+    @property
+    def num_params(self) -> int:
+        """D, the number of random weights; a complex weight counts as two."""
+        return sum(p.numel() * (2 if p.is_complex() else 1) for p in self._random)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the first weight lives."""
+        return self._random[0].device
+
+    def named_parameters(
+        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, nn.Parameter]]:
+        """Iterate over all that the optimizer should move: means, deterministic parameters, unconstrained scale."""
+        for name, parameter in {**self._means, **self._points}.items():
+            yield f"{prefix}.{name}" if prefix else name, parameter
+        yield from super().named_parameters(prefix, recurse, remove_duplicate)
+
+    def scale_parameters(self) -> list[nn.Parameter]:
+        """Return the unconstrained scale: what an optimizer over the network's own parameters lacks."""
+        return [p for module in self.modules() for p in module._parameters.values() if p is not None]
+
+    def get_extra_state(self) -> Tensor:
+        """Return the place in the sequence of draws, for `state_dict` (the network's own has the means)."""
+        return torch.tensor([self.seed, self.draws], dtype=torch.int64)
+
+    def set_extra_state(self, state: Tensor) -> None:
+        """Take the place in the sequence of draws from a `state_dict`."""
+        self.seed, self.draws = state.tolist()
+
+    # ---- drawing ----
+
+    @property
+    def key(self) -> int | None:
+        """Names the draw in place; None if there is none."""
+        return self._open
+
+    @property
+    def sampling(self) -> bool:
+        """Whether the weights are a draw now."""
+        return self._open is not None
+
+    @contextmanager
+    def sample(self, seed: int | None = None) -> Iterator[None]:
+        """Make the network's weights a draw from q inside the block, and the mean again, bit for bit, after it.
+
+        Call `loss.backward()` inside. On leaving, the gradient of the loss with respect to the scale is added to the
+        scale's `.grad`, as autograd would do; so several blocks add up, and so do several backward passes in one.
+
+        Args:
+            seed: A fixed draw, which leaves the sequence of the other draws as it is; None for the next one.
+
+        Raises:
+            RuntimeError: If the block is nested, or the network has changed after the posterior was made.
+        """
+        if self.sampling:
+            raise RuntimeError("the weights are a draw already: posterior.sample() blocks cannot be nested")
+        try:
+            self.begin(self.next_key() if seed is None else mix(seed))
+            yield
+        finally:
+            self.end()
+
+    def next_key(self) -> int:
+        """Return the key of the next draw in the sequence."""
+        if self._synchronize and not self._agreed and _distributed.active():
+            self.seed, self.draws = _distributed.broadcast_integers([self.seed, self.draws], self.device)
+            self._agreed = True
+        key = mix(self.seed, self.draws)
+        self.draws += 1
+        return key
+
+    def begin(self, key: int, track: bool | None = None) -> None:
+        """Write the draw of this key into the weights; `sample()` is this and `end()`.
+
+        Args:
+            key: Names the draw.
+            track: Whether backward passes will come; where gradients are enabled if None.
+        """
+        weights = self._weights()
+        saved = self._saved_cache(self._saved)
+        torch.clear_autocast_cache()  # or an autocast block around this one would go on with the old weights
+        self._tracking = torch.is_grad_enabled() if track is None else track
+        kept = bytearray(len(weights))
+        self._open = key
+        try:
+            self._perturb(key, weights, saved, kept)
+        except BaseException:
+            undo = [k for k, done in enumerate(kept) if done]
+            over_chunks(_restore, [weights[k] for k in undo], [saved[k] for k in undo], atomic=True)
+            self._open = None
+            raise
+        if self._tracking:
+            if self._has_gradients():
+                # What was accumulated before this draw is not its gradient: subtract now what end() will add.
+                self._collect(-1.0, weights, saved, restore=False)
+            else:
+                for raw in self.scale_parameters():
+                    raw.grad = None  # the loop has cleared the gradients, perhaps by model.zero_grad()
+
+    def end(self) -> None:
+        """Write the means back, bit for bit, and add the loss's gradient to the scale's, if there is a draw."""
+        if not self.sampling:
+            return
+        if self._swapped:
+            self._swap()
+        weights, saved = self._weight_cache(self._random), self._saved_cache(self._saved)
+        restored = False
+        try:
+            if self._tracking and self._has_gradients():
+                self._collect(1.0, weights, saved, restore=True)
+                self.collected = restored = True
+        finally:
+            if not restored:
+                over_chunks(_restore, weights, saved, atomic=True)
+            self._open = None
+            torch.clear_autocast_cache()
+
+    @contextmanager
+    def at_mean(self) -> Iterator[None]:
+        """Put the means in place inside the block, also in the middle of a draw, which comes back after it."""
+        outermost = self.sampling and not self._swapped
+        if outermost:
+            self._swap()
+        try:
+            yield
+        finally:
+            if outermost and self._swapped:
+                self._swap()
+
+    def _swap(self) -> None:
+        def task(k: int, weight: Tensor, saved: Tensor) -> None:
+            scratch = buffer(weight).copy_(weight)
+            weight.copy_(saved)
+            saved.copy_(scratch)
+
+        # The draw is back before autograd looks again, so a pending backward pass stays valid.
+        with torch.autograd._unsafe_preserve_version_counter(tuple(self._random)):
+            over_chunks(task, self._weight_cache(self._random), self._saved_cache(self._saved), atomic=True)
+        torch.clear_autocast_cache()
+        self._swapped = not self._swapped
+
+    def average_scale_gradient(self) -> None:
+        """Agree with the other data-parallel processes on the loss's gradient of the scale."""
+        if self._synchronize and _distributed.active():
+            for raw in self.scale_parameters():
+                if raw.grad is not None:
+                    _distributed.average_(raw.grad, self.device)
+
+    def _weights(self) -> list[Tensor]:
+        """Return the chunks of the weights, after a look whether these still are the network's."""
+        current = trainable(self.model)
+        for name, parameter in self._means.items():
+            if current.get(name) is not parameter:
+                change = "replaced" if parameter.requires_grad else "frozen"
+                raise RuntimeError(f'parameter "{name}" was {change} after the posterior was made: make a new one')
+        if new := sorted(current.keys() - self._means.keys() - self._points.keys()):
+            raise RuntimeError(f'parameter "{new[0]}" became trainable after the posterior was made: make a new one')
+        weights = self._weight_cache(self._random)
+        if weights is not self._room_for:  # the first time, and whenever a weight has moved
+            self._saved = [torch.empty_like(p, requires_grad=False) for p in self._random]
+            self._room_for = weights
+        return weights
+
+    def _has_gradients(self) -> bool:
+        return any(p.grad is not None for p in self._random)
+
+    def _grads(self) -> list[Tensor | None]:
+        return grad_chunks(self._random, create=False)
+
+    # ---- what a subclass knows ----
+
+    @abstractmethod
+    def _perturb(self, key: int, weights: list[Tensor], saved: list[Tensor], kept: bytearray) -> None:
+        """Keep the means in `saved`, marking each chunk in `kept`, and add noise to the weights."""
+
+    @abstractmethod
+    def _collect(self, sign: float, weights: list[Tensor], saved: list[Tensor], restore: bool) -> None:
+        """Add sign * d loss / d scale to the scale's gradient, and write the means back if `restore`."""
+
+    @abstractmethod
+    def log_prob(self) -> Tensor:
+        """Return log q at the weights in place."""
+
+    @abstractmethod
+    def log_det(self, group: PriorGroup) -> float:
+        """Return log det S of the group's weights, where q has covariance S."""
+
+    @abstractmethod
+    def trace(self, group: PriorGroup) -> float:
+        """Return tr(Sigma_g^-1 S) over the group's weights."""
+
+    @abstractmethod
+    def add_kl_gradient(self, groups: Iterable[PriorGroup], weight: float) -> None:
+        """Add weight * d KL / d scale to the scale's gradient."""
+
+
+def _restore(k: int, weight: Tensor, saved: Tensor) -> None:
+    weight.copy_(saved)

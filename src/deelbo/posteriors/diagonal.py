@@ -1,0 +1,127 @@
+"""A scale for every weight: twice the parameters, for researchers who compare."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from deelbo._chunks import ChunkCache, aligned, buffer, grad_chunks, over_chunks, standard_normal, sum_of_squares
+from deelbo.posteriors.base import GaussianPosterior, inverse_softplus
+
+if TYPE_CHECKING:
+    from deelbo.priors.gaussian import PriorGroup
+
+
+class DiagonalPosterior(GaussianPosterior):
+    r"""q(theta) = N(theta | mean, diag(scale^2)) with one learned scale a weight.
+
+    The same interface as `IsotropicPosterior`; `scale` is the vector of all D scales in the order of `means`.
+
+    Args:
+        model: Any network: bare, compiled, or wrapped for data parallelism.
+        init_scale: Where every scale starts.
+        deterministic: Names (or prefixes) of parameters that stay point estimates.
+        seed: Seed of the sequence of draws; taken from PyTorch's global generator if None.
+        synchronize: Whether data-parallel processes share their draws, as they must under DDP.
+
+    Raises:
+        ValueError: If there is nothing to learn, a name matches nothing, or a weight cannot carry noise.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        init_scale: float = 1e-4,
+        deterministic: Iterable[str] = (),
+        seed: int | None = None,
+        synchronize: bool = True,
+    ) -> None:
+        super().__init__(model, deterministic, seed, synchronize)
+        for name, parameter in self._means.items():
+            if parameter.is_complex():
+                raise ValueError(f'parameter "{name}" is complex; DiagonalPosterior takes real weights only')
+        start = inverse_softplus(init_scale)
+        self.raw_scale = nn.ParameterList(torch.full_like(p, start, requires_grad=False) for p in self._random)
+        self._raw_of = {id(p): raw for p, raw in zip(self._random, self.raw_scale, strict=True)}
+        self._raw_cache = ChunkCache()
+
+    @property
+    def scale(self) -> Tensor:
+        """sigma_q, a positive vector of length D."""
+        return torch.cat([F.softplus(raw).flatten() for raw in self.raw_scale])
+
+    def log_prob(self) -> Tensor:
+        """Return log q(theta) at the weights in place."""
+        drawn = self.sampling and not self._swapped
+
+        def task(k: int, weight: Tensor, mean: Tensor, raw: Tensor) -> Tensor:
+            scale = F.softplus(raw)
+            value = scale.log().sum(dtype=torch.float64)
+            return value + 0.5 * sum_of_squares((weight - mean).div_(scale)) if drawn else value
+
+        weights = self._weights()
+        value = over_chunks(task, weights, self._saved_cache(self._saved), self._raw())
+        return -value - 0.5 * self.num_params * math.log(2 * math.pi)
+
+    def log_det(self, group: PriorGroup) -> float:
+        """Return sum_i log scale_i^2 over the group."""
+
+        def task(k: int, raw: Tensor) -> Tensor:
+            return 2 * F.softplus(raw).log_().sum(dtype=torch.float64)
+
+        return float(over_chunks(task, self._raw(group.weights)))
+
+    def trace(self, group: PriorGroup) -> float:
+        """Return sum_i scale_i^2 (Sigma_g^-1)_ii."""
+
+        def task(k: int, raw: Tensor, inverse: Tensor | None) -> Tensor:
+            squares = F.softplus(raw).square_()
+            return (squares if inverse is None else squares.mul_(inverse)).sum(dtype=torch.float64)
+
+        return float(over_chunks(task, self._raw(group.weights), group.inverse_diagonal()))
+
+    def add_kl_gradient(self, groups: Iterable[PriorGroup], weight: float) -> None:
+        """Add weight * dKL/dscale_i, where dKL/dscale_i = scale_i (Sigma_g^-1)_ii / v_g - 1 / scale_i."""
+        for group in groups:
+            variance = group.variance
+
+            def task(k: int, raw: Tensor, grad: Tensor, inverse: Tensor | None, variance: float = variance) -> None:
+                scale = F.softplus(raw)
+                slope = scale / variance if inverse is None else scale * inverse / variance
+                grad.addcmul_(slope.sub_(scale.reciprocal_()), torch.sigmoid(raw), value=weight)
+
+            raws = [self._raw_of[id(p)] for p in group.weights]
+            over_chunks(task, self._raw(group.weights), grad_chunks(raws, create=True), group.inverse_diagonal())
+
+    def _raw(self, parameters: Sequence[Tensor] | None = None) -> list[Tensor]:
+        """Return the chunks of the unconstrained scales, of some parameters or of all."""
+        for parameter, raw in zip(self._random, self.raw_scale, strict=True):
+            if raw.device != parameter.device or raw.dtype != parameter.dtype or not aligned(raw, parameter):
+                raw.data = torch.empty_like(parameter, requires_grad=False).copy_(raw)
+        if parameters is None:
+            return self._raw_cache(list(self.raw_scale))
+        return ChunkCache()([self._raw_of[id(p)] for p in parameters])
+
+    def _perturb(self, key: int, weights: list[Tensor], saved: list[Tensor], kept: bytearray) -> None:
+        def task(k: int, weight: Tensor, mean: Tensor, raw: Tensor) -> None:
+            mean.copy_(weight)
+            kept[k] = 1
+            weight.addcmul_(standard_normal(weight, key, k), F.softplus(raw))
+
+        over_chunks(task, weights, saved, self._raw())
+
+    def _collect(self, sign: float, weights: list[Tensor], saved: list[Tensor], restore: bool) -> None:
+        def task(k: int, weight: Tensor, mean: Tensor, raw: Tensor, raw_grad: Tensor, grad: Tensor | None) -> None:
+            if grad is not None:
+                eps = torch.sub(weight, mean, out=buffer(weight)).div_(F.softplus(raw))
+                raw_grad.addcmul_(eps.mul_(grad), torch.sigmoid(raw), value=sign)
+            if restore:
+                weight.copy_(mean)
+
+        raw_grads = grad_chunks(list(self.raw_scale), create=True)
+        over_chunks(task, weights, saved, self._raw(), raw_grads, self._grads())

@@ -1,0 +1,112 @@
+"""The posterior of the paper: one scale for all weights."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from deelbo._chunks import add_grad, buffer, over_chunks, standard_normal, sum_of_squares
+from deelbo.posteriors.base import GaussianPosterior, inverse_softplus
+
+if TYPE_CHECKING:
+    from deelbo.priors.gaussian import PriorGroup
+
+
+class IsotropicPosterior(GaussianPosterior):
+    r"""q(theta) = N(theta | mean, scale^2 I_D) over every parameter with `requires_grad`.
+
+    The scale is learned through softplus. With theta = mean + scale * eps and eps ~ N(0, I), the reparameterised
+    gradients of a loss are  d loss / d mean = g  and  d loss / d scale = g . eps,  where g is the gradient at the draw.
+
+    Args:
+        model: Any network: bare, compiled, or wrapped for data parallelism.
+        init_scale: Where the scale starts; the paper's value for fine-tuning.
+        deterministic: Names (or prefixes) of parameters that stay point estimates.
+        seed: Seed of the sequence of draws; taken from PyTorch's global generator if None.
+        synchronize: Whether data-parallel processes share their draws, as they must under DDP.
+
+    Raises:
+        ValueError: If there is nothing to learn, a name matches nothing, or a weight cannot carry noise.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        init_scale: float = 1e-4,
+        deterministic: Iterable[str] = (),
+        seed: int | None = None,
+        synchronize: bool = True,
+    ) -> None:
+        super().__init__(model, deterministic, seed, synchronize)
+        first = self._random[0]
+        raw = torch.tensor(inverse_softplus(init_scale), dtype=torch.zeros((), dtype=first.dtype).real.dtype)
+        self.raw_scale = nn.Parameter(raw.to(first.device))
+
+    @property
+    def scale(self) -> Tensor:
+        """sigma_q, a positive zero-dimensional tensor."""
+        return F.softplus(self.raw_scale)
+
+    def _sigma(self) -> float:
+        """Return the scale in float64, where it vanishes only below raw = -745; never quite zero, so 1/scale exists."""
+        return max(float(F.softplus(self.raw_scale.detach().double())), math.ulp(0.0))
+
+    def log_prob(self) -> Tensor:
+        """Return log q(theta) = -D/2 log(2 pi scale^2) - |theta - mean|^2 / (2 scale^2) at the weights in place."""
+        variance = self._sigma() ** 2
+        squares = 0.0
+        if self.sampling and not self._swapped:
+            weights, saved = self._weight_cache(self._random), self._saved_cache(self._saved)
+            squares = float(over_chunks(_squared_difference, weights, saved))
+        log_density = -0.5 * (self.num_params * math.log(2 * math.pi * variance) + squares / variance)
+        return torch.tensor(log_density, dtype=torch.float64)
+
+    def log_det(self, group: PriorGroup) -> float:
+        """Return F log scale^2 for a group of F weights."""
+        return 2 * group.num_params * math.log(self._sigma())
+
+    def trace(self, group: PriorGroup) -> float:
+        """Return scale^2 tr(Sigma_g^-1)."""
+        return self._sigma() ** 2 * group.trace_inverse
+
+    def add_kl_gradient(self, groups: Iterable[PriorGroup], weight: float) -> None:
+        """Add weight * dKL/dscale, where dKL/dscale = scale * sum_g tr(Sigma_g^-1) / v_g - D / scale."""
+        scale = self._sigma()
+        precision = sum(group.trace_inverse / group.variance for group in groups)
+        self._add_scale_gradient(weight * (scale * precision - self.num_params / scale))
+
+    def _add_scale_gradient(self, value: float) -> None:
+        slope = torch.sigmoid(self.raw_scale.detach().double())  # d softplus(u) / du
+        add_grad(self.raw_scale, (value * slope).to(self.raw_scale.dtype))
+
+    def _perturb(self, key: int, weights: list[Tensor], saved: list[Tensor], kept: bytearray) -> None:
+        scale = self._sigma()
+
+        def task(k: int, weight: Tensor, mean: Tensor) -> None:
+            mean.copy_(weight)
+            kept[k] = 1
+            weight.add_(standard_normal(weight, key, k), alpha=scale)
+
+        over_chunks(task, weights, saved)
+
+    def _collect(self, sign: float, weights: list[Tensor], saved: list[Tensor], restore: bool) -> None:
+        def task(k: int, weight: Tensor, mean: Tensor, grad: Tensor | None) -> Tensor | None:
+            product = None
+            if grad is not None:
+                noise = torch.sub(weight, mean, out=weight if restore else buffer(weight))
+                product = torch.dot(noise, grad)
+            if restore:
+                weight.copy_(mean)
+            return product
+
+        inner_product = float(over_chunks(task, weights, saved, self._grads()))
+        self._add_scale_gradient(sign * inner_product / self._sigma())
+
+
+def _squared_difference(k: int, weight: Tensor, mean: Tensor) -> Tensor:
+    return sum_of_squares(torch.sub(weight, mean, out=buffer(weight)))

@@ -1,0 +1,295 @@
+import os
+import signal
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import deelbo
+from cases import Net, batch, copies, same
+
+POSTERIORS = [deelbo.IsotropicPosterior, deelbo.DiagonalPosterior]
+both = pytest.mark.parametrize("posterior_class", POSTERIORS)
+
+
+@both
+def test_weights_are_a_draw_inside_and_the_mean_bit_for_bit_outside(posterior_class):
+    net = Net(dtype=torch.float32)
+    before = copies(net)
+    posterior = posterior_class(net, init_scale=0.1)
+    with posterior.sample():
+        for name, p in net.named_parameters():
+            assert not torch.isclose(p.detach(), before[name]).any()
+    assert same(net, before)
+
+
+@both
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt, SystemExit])
+def test_mean_comes_back_after_an_exception(posterior_class, error):
+    net = Net()
+    before = copies(net)
+    posterior = posterior_class(net)
+    with pytest.raises(error), posterior.sample():
+        raise error
+    assert same(net, before)
+    with posterior.sample():
+        pass
+
+
+def test_mean_comes_back_after_ctrl_c_while_drawing(monkeypatch):
+    net = nn.Linear(2000, 500)
+    before = copies(net)
+    posterior = deelbo.IsotropicPosterior(net)
+    drawn = []
+
+    def interrupted(like, seed, k):
+        drawn.append(k)
+        if len(drawn) == 3:
+            os.kill(os.getpid(), signal.SIGINT)
+        return torch.ones_like(like)
+
+    monkeypatch.setattr("deelbo.posteriors.isotropic.standard_normal", interrupted)
+    with pytest.raises(KeyboardInterrupt), posterior.sample():
+        pass
+    assert len(drawn) >= 3
+    assert same(net, before)
+    assert not posterior.sampling
+
+
+def test_mean_comes_back_after_an_error_while_drawing(monkeypatch):
+    net = nn.Linear(2000, 500)
+    before = copies(net)
+    posterior = deelbo.IsotropicPosterior(net)
+
+    def fails(like, seed, k):
+        if k == 5:
+            raise MemoryError("no room")
+        return torch.ones_like(like)
+
+    monkeypatch.setattr("deelbo.posteriors.isotropic.standard_normal", fails)
+    with pytest.raises(MemoryError), posterior.sample():
+        pass
+    assert same(net, before)
+    assert not posterior.sampling
+
+
+def test_mean_comes_back_when_a_gradient_is_refused():
+    net = nn.Embedding(5, 3, sparse=True)
+    before = copies(net)
+    posterior = deelbo.IsotropicPosterior(net)
+    with pytest.raises(ValueError, match="sparse"), posterior.sample():
+        net(torch.tensor([1, 2])).sum().backward()
+    assert same(net, before)
+
+
+def test_nested_use_is_an_error_that_leaves_the_outer_draw():
+    posterior = deelbo.IsotropicPosterior(Net())
+    with posterior.sample(seed=1):
+        drawn = copies(posterior.model)
+        with pytest.raises(RuntimeError, match="nested"), posterior.sample():
+            pass
+        assert same(posterior.model, drawn)
+    assert not posterior.sampling
+
+
+def test_backward_after_the_block_is_an_error():
+    net = Net()
+    x, y = batch()
+    with deelbo.IsotropicPosterior(net).sample():
+        loss = F.cross_entropy(net(x), y)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()
+
+
+@both
+def test_seeded_draws_repeat_and_leave_the_sequence_alone(posterior_class):
+    sequences = []
+    for peek in (False, True):
+        torch.manual_seed(0)
+        posterior = posterior_class(Net(), seed=5)
+        draws = []
+        for _ in range(3):
+            if peek:
+                with posterior.sample(seed=9):
+                    repeated = copies(posterior.model)
+                with posterior.sample(seed=9):
+                    assert same(posterior.model, repeated)
+            with posterior.sample():
+                draws.append(posterior.model.head.weight.detach().clone())
+        sequences.append(torch.stack(draws))
+    assert torch.equal(*sequences)
+    assert not torch.equal(sequences[0][0], sequences[0][1])
+
+
+def test_sequence_follows_the_global_seed():
+    keys = []
+    for seed in (3, 3, 4):
+        torch.manual_seed(seed)
+        keys.append(deelbo.IsotropicPosterior(Net()).next_key())
+    assert keys[0] == keys[1] != keys[2]
+
+
+@both
+def test_at_mean_shows_the_mean_in_the_middle_of_a_draw(posterior_class):
+    net = Net()
+    before = copies(net)
+    posterior = posterior_class(net, init_scale=0.1)
+    with posterior.sample():
+        drawn = copies(net)
+        with posterior.at_mean(), posterior.at_mean():
+            assert same(net, before)
+        assert same(net, drawn)
+    with posterior.at_mean():
+        assert same(net, before)
+
+
+def test_at_mean_between_forward_and_backward_changes_nothing():
+    gradients = []
+    for look in (False, True):
+        torch.manual_seed(1)
+        net = Net()
+        posterior = deelbo.IsotropicPosterior(net, init_scale=0.1, seed=2)
+        x, y = batch()
+        with posterior.sample():
+            loss = F.cross_entropy(net(x), y)
+            if look:
+                with posterior.at_mean(), torch.no_grad():
+                    net(x)
+            loss.backward()
+        gradients.append([p.grad.clone() for p in posterior.parameters()])
+    assert all(torch.equal(a, b) for a, b in zip(*gradients, strict=True))
+
+
+@both
+def test_outer_autocast_block_sees_every_draw(posterior_class):
+    net = nn.Linear(64, 64)
+    posterior = posterior_class(net, init_scale=0.5)
+    outputs = []
+    x = torch.randn(3, 64)
+    with torch.autocast("cpu", dtype=torch.float16):
+        mean = net(x)
+        for _ in range(2):
+            with posterior.sample():
+                outputs.append(net(x))
+        assert torch.equal(net(x), mean)
+    assert not torch.equal(outputs[0], outputs[1])
+    assert not torch.equal(outputs[0], mean)
+
+
+@both
+def test_parameters_are_means_and_unconstrained_scale(posterior_class):
+    net = Net()
+    posterior = posterior_class(net)
+    names = dict(posterior.named_parameters())
+    assert all(names[name] is p for name, p in net.named_parameters())
+    rest = [p for name, p in names.items() if name not in dict(net.named_parameters())]
+    assert [id(p) for p in rest] == [id(p) for p in posterior.scale_parameters()]
+    assert all(float(F.softplus(p.detach()).max()) == pytest.approx(1e-4) for p in rest)
+    assert (posterior.scale > 0).all()
+
+
+def test_every_trainable_tensor_once():
+    class Odd(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embed = nn.Embedding(6, 4)
+            self.token = nn.Parameter(torch.zeros(1, 1, 4))
+            self.gain = nn.Parameter(torch.tensor(0.1))
+            self.empty = nn.Parameter(torch.zeros(0))
+            self.frozen = nn.Parameter(torch.zeros(9), requires_grad=False)
+            self.out = nn.Linear(4, 6, bias=False)
+            self.out.weight = self.embed.weight  # tied
+
+    net = Odd()
+    posterior = deelbo.IsotropicPosterior(net)
+    assert posterior.num_params == 24 + 4 + 1
+    before = copies(net)
+    with posterior.sample():
+        assert torch.equal(net.frozen, before["frozen"])
+        assert net.out.weight is net.embed.weight
+        assert not torch.equal(net.gain, before["gain"])
+
+
+def test_complex_weights_count_twice():
+    class Fourier(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.randn(3, 4, dtype=torch.complex128))
+
+    net = Fourier()
+    posterior = deelbo.IsotropicPosterior(net, init_scale=0.1)
+    assert posterior.num_params == 24
+    before = copies(net)
+    with posterior.sample():
+        noise = (net.weight - before["weight"]).detach()
+        assert (noise.real != 0).all()
+        assert (noise.imag != 0).all()
+        net.weight.abs().square().sum().backward()
+        drawn = net.weight.detach().clone()
+    eps = noise / 0.1
+    expected = 2 * (drawn.real * eps.real + drawn.imag * eps.imag).sum() * torch.sigmoid(posterior.raw_scale.detach())
+    assert float(posterior.raw_scale.grad) == pytest.approx(float(expected), rel=1e-8)
+    assert same(net, before)
+    with pytest.raises(ValueError, match="complex"):
+        deelbo.DiagonalPosterior(net)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_weights_are_refused_with_a_remedy(dtype):
+    with pytest.raises(ValueError, match=r'"body.weight" is .*float16.*torch.autocast'):
+        deelbo.IsotropicPosterior(Net(dtype=dtype))
+    net = Net(dtype=torch.float32)
+    posterior = deelbo.IsotropicPosterior(net)
+    net.to(dtype)
+    with pytest.raises(ValueError, match=r"autocast"), posterior.sample():
+        pass
+
+
+def test_nothing_to_learn_and_lazy_weights_are_refused():
+    with pytest.raises(ValueError, match="nothing to learn"):
+        deelbo.IsotropicPosterior(Net().requires_grad_(False))
+    with pytest.raises(ValueError, match="run one batch"):
+        deelbo.IsotropicPosterior(nn.LazyLinear(3))
+    with pytest.raises(ValueError, match="positive"):
+        deelbo.IsotropicPosterior(Net(), init_scale=0)
+
+
+def test_changes_of_the_network_are_noticed():
+    net = Net()
+    posterior = deelbo.IsotropicPosterior(net)
+    net.body.bias.requires_grad_(False)
+    with pytest.raises(RuntimeError, match=r'"body.bias" was frozen'), posterior.sample():
+        pass
+    net.body.bias.requires_grad_(True)
+    net.head = nn.Linear(7, 3, dtype=torch.float64)
+    with pytest.raises(RuntimeError, match=r'"head.weight" was replaced'), posterior.sample():
+        pass
+
+
+def test_deterministic_parameters_are_learned_but_not_random():
+    net = Net()
+    posterior = deelbo.IsotropicPosterior(net, deterministic=["norm"])
+    assert "norm.weight" not in posterior.means
+    assert any(p is net.norm.weight for p in posterior.parameters())
+    before = copies(net)
+    with posterior.sample():
+        assert torch.equal(net.norm.weight, before["norm.weight"])
+        assert not torch.equal(net.body.weight, before["body.weight"])
+    with pytest.raises(ValueError, match='"nrm" names no trainable'):
+        deelbo.IsotropicPosterior(net, deterministic=["nrm"])
+
+
+@both
+def test_channels_last_and_moved_weights(posterior_class):
+    net = nn.Conv2d(3, 8, 3)
+    posterior = posterior_class(net, init_scale=0.1)
+    with posterior.sample():
+        pass
+    net.to(memory_format=torch.channels_last).double()
+    before = copies(net)
+    with posterior.sample():
+        assert not torch.isclose(net.weight.detach(), before["weight"]).any()
+        net(torch.randn(2, 3, 5, 5, dtype=torch.float64)).square().sum().backward()
+    assert same(net, before)
+    assert all(bool(p.grad.isfinite().all()) for p in posterior.scale_parameters())
