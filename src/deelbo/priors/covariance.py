@@ -1,0 +1,203 @@
+"""The shape Sigma_g of a prior group's covariance v_g Sigma_g: the identity, or diagonal plus low rank.
+
+Never is anything of size F x F built: a covariance answers with its trace, its determinant, and the product
+Sigma^-1 d, which are all that the KL divergence and its gradient need.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from deelbo._chunks import TensorList, buffer, over_chunks, split, sum_of_squares
+
+Chunks = Sequence[Tensor]
+OptionalChunks = Sequence[Tensor | None]
+
+
+class Covariance(nn.Module, ABC):
+    """Sigma over the F weights of a group. `deviation` d = weights - mean is formed chunk by chunk."""
+
+    @abstractmethod
+    def trace_inverse(self, num_params: int) -> float:
+        """Return tr(Sigma^-1)."""
+
+    @abstractmethod
+    def log_det(self) -> float:
+        """Return log det Sigma."""
+
+    @abstractmethod
+    def inverse_diagonal(self, weights: Sequence[Tensor], chunks: Chunks) -> OptionalChunks:
+        """Return the chunks of diag(Sigma^-1); None stands for ones."""
+
+    @abstractmethod
+    def quadratic(self, weights: Sequence[Tensor], chunks: Chunks, mean: OptionalChunks) -> tuple[float, Tensor | None]:
+        """Return d^T Sigma^-1 d, and what `add_gradient` can reuse at the same weights."""
+
+    @abstractmethod
+    def add_gradient(
+        self,
+        weights: Sequence[Tensor],
+        chunks: Chunks,
+        mean: OptionalChunks,
+        grads: OptionalChunks,
+        weight: float,
+        reuse: Tensor | None,
+    ) -> None:
+        """Add weight * Sigma^-1 d to the gradients."""
+
+
+def deviation(weight: Tensor, mean: Tensor | None) -> Tensor:
+    """Return weight - mean, in scratch chunk number 0 or, for a zero mean, the weight itself."""
+    return weight if mean is None else torch.sub(weight, mean, out=buffer(weight))
+
+
+class Identity(Covariance):
+    """Sigma = I: the priors L2-zero and L2-SP."""
+
+    def trace_inverse(self, num_params: int) -> float:
+        """Return F."""
+        return float(num_params)
+
+    def log_det(self) -> float:
+        """Return 0."""
+        return 0.0
+
+    def inverse_diagonal(self, weights: Sequence[Tensor], chunks: Chunks) -> OptionalChunks:
+        """Return None, for ones."""
+        return [None] * len(chunks)
+
+    def quadratic(self, weights: Sequence[Tensor], chunks: Chunks, mean: OptionalChunks) -> tuple[float, Tensor | None]:
+        """Return |d|^2."""
+        return float(over_chunks(lambda k, w, m: sum_of_squares(deviation(w, m)), chunks, mean)), None
+
+    def add_gradient(
+        self,
+        weights: Sequence[Tensor],
+        chunks: Chunks,
+        mean: OptionalChunks,
+        grads: OptionalChunks,
+        weight: float,
+        reuse: Tensor | None,
+    ) -> None:
+        """Add weight * d to the gradients."""
+
+        def task(k: int, w: Tensor, m: Tensor | None, grad: Tensor) -> None:
+            grad.add_(deviation(w, m), alpha=weight)
+
+        over_chunks(task, chunks, mean, grads)
+
+
+class DiagonalPlusLowRank(Covariance):
+    r"""Sigma = A + U U^T with A diagonal and U of shape [F, K] (Appendix B.3).
+
+    With M = I_K + U^T A^-1 U = L L^T (Cholesky) and t = M^-1 U^T A^-1 d, Woodbury and the determinant lemma give
+
+        Sigma^-1 d         = A^-1 (d - U t)
+        d^T Sigma^-1 d     = d^T A^-1 d - t^T U^T A^-1 d
+        tr(Sigma^-1)       = tr(A^-1) - tr(M^-1 U^T A^-2 U)
+        log det(Sigma)     = log det(A) + 2 sum_k log L_kk
+        diag(Sigma^-1)     = diag(A^-1) - diag(A^-1 U M^-1 U^T A^-1)
+
+    M, trace and log-determinant are computed once, in float64.
+
+    Args:
+        diagonal: A as tensors shaped like the parameters; all entries positive.
+        factors: The K columns of U, each as tensors shaped like the parameters; none for a diagonal covariance.
+
+    Raises:
+        ValueError: If an entry of the diagonal is not positive and finite.
+    """
+
+    def __init__(self, diagonal: Sequence[Tensor], factors: Sequence[Sequence[Tensor]]) -> None:
+        super().__init__()
+        if not all(bool(((a > 0) & a.isfinite()).all()) for a in diagonal):
+            raise ValueError("the diagonal of a covariance must be positive and finite: add a larger constant to it")
+        self.inverse = TensorList([a.reciprocal() for a in diagonal])
+        self.factors = nn.ModuleList(TensorList([u.clone() for u in column]) for column in factors)
+        self._factorise()
+        self.register_load_state_dict_post_hook(lambda module, keys: module._factorise())
+
+    def _factorise(self) -> None:
+        rank = len(self.factors)
+        inner, outer = torch.eye(rank, dtype=torch.float64), torch.zeros(rank, rank, dtype=torch.float64)
+        trace = log_det = 0.0
+        lists = [
+            [chunk for tensor in part.buffers() for chunk in split(tensor)] for part in (self.inverse, *self.factors)
+        ]
+        for inverse, *columns in zip(*lists, strict=True):
+            a = inverse.double()
+            trace += float(a.sum())
+            log_det -= float(a.log().sum())
+            if rank:
+                u = torch.stack(columns).double()
+                scaled = u * a
+                inner += (scaled @ u.T).cpu()  # U^T A^-1 U
+                outer += (scaled @ scaled.T).cpu()  # U^T A^-2 U
+        self._cholesky = torch.linalg.cholesky(inner)
+        if rank:
+            trace -= float(torch.cholesky_solve(outer, self._cholesky).trace())
+            log_det += 2 * float(self._cholesky.diagonal().log().sum())
+        self._trace_inverse, self._log_det = trace, log_det
+
+    def trace_inverse(self, num_params: int) -> float:
+        """Return tr(Sigma^-1), computed once."""
+        return self._trace_inverse
+
+    def log_det(self) -> float:
+        """Return log det Sigma, computed once."""
+        return self._log_det
+
+    def inverse_diagonal(self, weights: Sequence[Tensor], chunks: Chunks) -> OptionalChunks:
+        """Return diag(Sigma^-1); O(K F), kept by the caller if it is needed at every step."""
+        identity = torch.eye(len(self.factors), dtype=torch.float64)
+        whitener = torch.linalg.solve_triangular(self._cholesky, identity, upper=False)  # L^-1
+        result = [torch.empty_like(chunk) for chunk in chunks]
+
+        def task(k: int, out: Tensor, inverse: Tensor, *columns: Tensor) -> None:
+            out.copy_(inverse)
+            if columns:
+                scaled = torch.stack(columns).double() * inverse.double()
+                out.sub_((whitener.to(scaled.device) @ scaled).square().sum(0).to(out.dtype))
+
+        over_chunks(task, result, self.inverse.chunks(weights), *self._columns(weights))
+        return result
+
+    def quadratic(self, weights: Sequence[Tensor], chunks: Chunks, mean: OptionalChunks) -> tuple[float, Tensor | None]:
+        """Return d^T Sigma^-1 d, and t."""
+
+        def task(k: int, w: Tensor, m: Tensor | None, inverse: Tensor, *columns: Tensor) -> Tensor:
+            d = deviation(w, m)
+            scaled, product = torch.mul(d, inverse, out=buffer(d, 1)), buffer(d, 2)
+            return torch.stack([torch.mul(u, scaled, out=product).sum(dtype=torch.float64) for u in (d, *columns)])
+
+        sums = over_chunks(task, chunks, mean, self.inverse.chunks(weights), *self._columns(weights))
+        projection = sums[1:]
+        t = torch.cholesky_solve(projection[:, None], self._cholesky)[:, 0]
+        return float(sums[0] - projection @ t), t
+
+    def add_gradient(
+        self,
+        weights: Sequence[Tensor],
+        chunks: Chunks,
+        mean: OptionalChunks,
+        grads: OptionalChunks,
+        weight: float,
+        reuse: Tensor | None,
+    ) -> None:
+        """Add weight * A^-1 (d - U t) to the gradients."""
+        t = (self.quadratic(weights, chunks, mean)[1] if reuse is None else reuse).tolist()  # type: ignore[union-attr]
+
+        def task(k: int, w: Tensor, m: Tensor | None, grad: Tensor, inverse: Tensor, *columns: Tensor) -> None:
+            residual = buffer(w).copy_(w) if m is None else deviation(w, m)
+            for coefficient, u in zip(t, columns, strict=True):
+                residual.sub_(u, alpha=coefficient)
+            grad.addcmul_(residual, inverse, value=weight)
+
+        over_chunks(task, chunks, mean, grads, self.inverse.chunks(weights), *self._columns(weights))
+
+    def _columns(self, weights: Sequence[Tensor]) -> list[list[Tensor]]:
+        return [column.chunks(weights) for column in self.factors]  # type: ignore[operator]

@@ -1,0 +1,223 @@
+"""Gaussian priors made of named groups, whose variances have a closed-form optimum."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from deelbo._chunks import ChunkCache, TensorList, grad_chunks
+from deelbo.priors.covariance import Covariance, Identity, OptionalChunks
+
+if TYPE_CHECKING:
+    from deelbo.posteriors import GaussianPosterior
+
+Parameters = Mapping[str, nn.Parameter] | Iterable[nn.Parameter]
+
+
+class PriorGroup(nn.Module):
+    r"""N(theta_g | mean_g, v_g Sigma_g) over some parameters of a network.
+
+    Args:
+        parameters: Parameters by name (such as a part of `dict(model.named_parameters())`), or just parameters.
+        mean: Zero if None; else one flat vector in the order of the parameters, or tensors shaped like them.
+        covariance: Sigma_g; the identity if None.
+        variance: v_g, where learning starts or what stays.
+        learned: Whether `update_variances` replaces v_g by its optimum.
+
+    Raises:
+        ValueError: If there are no parameters, shapes differ, or the variance is not positive.
+    """
+
+    def __init__(
+        self,
+        parameters: Parameters,
+        mean: Tensor | Sequence[Tensor] | None = None,
+        covariance: Covariance | None = None,
+        variance: float = 1.0,
+        learned: bool = True,
+    ) -> None:
+        super().__init__()
+        named = parameters if isinstance(parameters, Mapping) else dict(enumerate(parameters))
+        if not named:
+            raise ValueError("a prior group needs at least one parameter")
+        self.names = [str(name) for name in named]
+        self.weights: list[nn.Parameter] = list(named.values())
+        self.learned = learned
+        self.mean = None if mean is None else TensorList(shaped_like(self.weights, mean, "mean"))
+        self.covariance = Identity() if covariance is None else covariance
+        self.variance = _positive(variance)  # a float64 number that must stay one on every device
+        self._cache = ChunkCache()
+        self._inverse_diagonal: tuple[list[Tensor], OptionalChunks] | None = None
+
+    def get_extra_state(self) -> Tensor:
+        """Return the variance, for `state_dict`."""
+        return torch.tensor(self.variance, dtype=torch.float64)
+
+    def set_extra_state(self, state: Tensor) -> None:
+        """Take the variance from a `state_dict`."""
+        self.variance = _positive(float(state))
+        self._inverse_diagonal = None
+
+    @property
+    def num_params(self) -> int:
+        """F, the number of weights of the group."""
+        return sum(p.numel() * (2 if p.is_complex() else 1) for p in self.weights)
+
+    @property
+    def trace_inverse(self) -> float:
+        """tr(Sigma_g^-1)."""
+        return self.covariance.trace_inverse(self.num_params)
+
+    def inverse_diagonal(self) -> OptionalChunks:
+        """Return the chunks of diag(Sigma_g^-1), None for ones; what a diagonal posterior needs."""
+        chunks = self._chunks()
+        if self._inverse_diagonal is None or self._inverse_diagonal[0] is not chunks:
+            self._inverse_diagonal = chunks, self.covariance.inverse_diagonal(self.weights, chunks)
+        return self._inverse_diagonal[1]
+
+    def quadratic(self) -> tuple[float, Tensor | None]:
+        """Return (theta - mean)^T Sigma_g^-1 (theta - mean) at the weights in place, and what the gradient reuses."""
+        return self.covariance.quadratic(self.weights, self._chunks(), self._mean_chunks())
+
+    def log_prob(self) -> float:
+        """Return log N(theta_g | mean_g, v_g Sigma_g) at the weights in place."""
+        log_det = self.num_params * math.log(2 * math.pi * self.variance) + self.covariance.log_det()
+        return -0.5 * (log_det + self.quadratic()[0] / self.variance)
+
+    def kl(self, posterior: GaussianPosterior) -> float:
+        r"""Return KL(q(theta_g) || p(theta_g)) at the current variance (Appendix B.2).
+
+        1/2 [ (tr(Sigma^-1 S) + d^T Sigma^-1 d) / v - F + F log v + log det Sigma - log det S ]
+        """
+        expected = posterior.trace(self) + self.quadratic()[0]
+        log_dets = self.num_params * math.log(self.variance) + self.covariance.log_det() - posterior.log_det(self)
+        return 0.5 * (expected / self.variance - self.num_params + log_dets)
+
+    def update_variance(self, posterior: GaussianPosterior) -> Tensor | None:
+        r"""Set v_g to its optimum (`eq:lambda_update`), if it is learned.
+
+        v_g* = ( tr(Sigma_g^-1 S) + d^T Sigma_g^-1 d ) / F, with S = scale^2 I for the isotropic posterior.
+
+        Returns:
+            What `add_gradient` at the same weights can reuse.
+        """
+        if not self.learned:
+            return None
+        quadratic, reuse = self.quadratic()
+        self.variance = max((posterior.trace(self) + quadratic) / self.num_params, math.ulp(0.0))
+        return reuse
+
+    def add_gradient(self, weight: float, reuse: Tensor | None = None) -> None:
+        """Add weight * d(-log p)/d theta_g = weight * Sigma_g^-1 (theta_g - mean_g) / v_g to the gradients."""
+        grads = grad_chunks(self.weights, create=True)
+        chunks, mean = self._chunks(), self._mean_chunks()
+        self.covariance.add_gradient(self.weights, chunks, mean, grads, weight / self.variance, reuse)
+
+    def _chunks(self) -> list[Tensor]:
+        return self._cache(self.weights)
+
+    def _mean_chunks(self) -> OptionalChunks:
+        return [None] * len(self._chunks()) if self.mean is None else self.mean.chunks(self.weights)
+
+
+class GaussianPrior(nn.Module):
+    r"""p(theta) = prod_g N(theta_g | mean_g, v_g Sigma_g) with any number of named groups.
+
+    Args:
+        groups: Groups by name; together they hold each trainable parameter of the network once.
+
+    Raises:
+        ValueError: If a parameter is in two groups, or there is no group.
+    """
+
+    def __init__(self, groups: Mapping[str, PriorGroup]) -> None:
+        super().__init__()
+        if not groups:
+            raise ValueError("a prior needs at least one group")
+        owners: dict[int, str] = {}
+        for group_name, group in groups.items():
+            for name, weight in zip(group.names, group.weights, strict=True):
+                if id(weight) in owners:
+                    raise ValueError(f'parameter "{name}" is in the groups "{owners[id(weight)]}" and "{group_name}"')
+                owners[id(weight)] = group_name
+        self._names = list(groups)  # module names have no dots, group names may
+        self.groups = nn.ModuleList(groups.values())
+
+    def named_groups(self) -> dict[str, PriorGroup]:
+        """Return the groups by name."""
+        return dict(zip(self._names, self.groups, strict=True))  # type: ignore[arg-type]
+
+    @property
+    def variances(self) -> dict[str, float]:
+        """The current v_g by group, such as {"backbone": lambda, "head": tau}."""
+        return {name: group.variance for name, group in self.named_groups().items()}
+
+    def set_variances(self, variances: Mapping[str, float]) -> None:
+        """Set some variances by hand: for MAP training, or to draw the objective over them.
+
+        Raises:
+            ValueError: If a name is unknown or a value not positive.
+        """
+        groups = self.named_groups()
+        for name, value in variances.items():
+            if name not in groups:
+                raise ValueError(f'the prior has no group "{name}"; its groups: {", ".join(groups)}')
+            groups[name].variance = _positive(value)
+
+    def kl(self, posterior: GaussianPosterior) -> Tensor:
+        """Return KL(q || p) at the means and the current variances, a float64 number without a graph."""
+        with posterior.at_mean():
+            return torch.tensor(sum(g.kl(posterior) for g in self.named_groups().values()), dtype=torch.float64)
+
+    def log_prob(self) -> Tensor:
+        """Return log p(theta) at the weights in place: the mean of q, or the draw inside a `sample()` block."""
+        return torch.tensor(sum(group.log_prob() for group in self.named_groups().values()), dtype=torch.float64)
+
+    def update_variances(self, posterior: GaussianPosterior) -> list[Tensor | None]:
+        """Set every learned v_g to the value that maximises the objective given q (`eq:lambda_update`).
+
+        Returns:
+            For each group, what `add_gradient` can reuse.
+        """
+        with posterior.at_mean():
+            return [group.update_variance(posterior) for group in self.named_groups().values()]
+
+    def add_gradient(self, weight: float, reuse: Sequence[Tensor | None] | None = None) -> None:
+        """Add weight * d(-log p)/d theta to the gradients: what a MAP loss needs, and the KL for the means."""
+        groups = self.named_groups().values()
+        for group, kept in zip(groups, reuse or [None] * len(groups), strict=True):
+            group.add_gradient(weight, kept)
+
+
+def shaped_like(weights: Sequence[Tensor], values: Tensor | Sequence[Tensor], what: str) -> list[Tensor]:
+    """Return values as tensors of the weights' shapes, dtypes and devices.
+
+    Args:
+        weights: Parameters.
+        values: One flat vector over all of them in order, or one tensor for each.
+        what: The name of the values, for errors.
+
+    Raises:
+        ValueError: If sizes differ.
+    """
+    if isinstance(values, Tensor):
+        size = sum(w.numel() for w in weights)
+        if values.shape != (size,):
+            raise ValueError(f"{what} must be a vector of the {size} weights of its group, not {tuple(values.shape)}")
+        values = values.split([w.numel() for w in weights])
+    if len(values) != len(weights) or any(v.numel() != w.numel() for v, w in zip(values, weights, strict=True)):
+        raise ValueError(f"{what} must be one tensor for each of the {len(weights)} parameters, of the same shapes")
+    return [
+        torch.empty_like(w, requires_grad=False).copy_(v.detach().reshape(w.shape))
+        for v, w in zip(values, weights, strict=True)
+    ]
+
+
+def _positive(value: float) -> float:
+    if not 0 < value < math.inf:
+        raise ValueError(f"a prior variance must be positive and finite, not {value}")
+    return float(value)
