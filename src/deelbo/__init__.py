@@ -1,0 +1,16 @@
+"""deelbo: the strength of the regularisation is learned while the network trains, by a data-emphasized ELBO.
+
+In your own training loop
+    IsotropicPosterior, DiagonalPosterior   q(theta) over every trainable weight
+    priors.l2_zero, l2_sp, ptyl, per_layer  p(theta), with variances learned in closed form
+    likelihoods.Categorical, Gaussian       p(y | theta)
+    DataEmphasizedELBO                      the objective: backward(), attach(), estimate()
+"""
+
+from deelbo import likelihoods, priors
+from deelbo.objective import DataEmphasizedELBO
+from deelbo.posteriors import DiagonalPosterior, IsotropicPosterior
+
+__version__ = "0.1.0"
+
+__all__ = ["DataEmphasizedELBO", "DiagonalPosterior", "IsotropicPosterior", "__version__", "likelihoods", "priors"]

@@ -1,0 +1,529 @@
+import copy
+import dataclasses
+import warnings
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+import deelbo
+from cases import Net, batch, copies, same
+
+
+def make(net=None, optimizer_class=torch.optim.SGD, init_scale=0.05, head="head", num_data=12, **options):
+    """Return a network, its objective and an optimizer over the network's own parameters."""
+    torch.manual_seed(0)
+    net = Net() if net is None else net
+    posterior = deelbo.IsotropicPosterior(net, init_scale=init_scale, seed=7)
+    objective = deelbo.DataEmphasizedELBO(posterior, deelbo.priors.l2_sp(net, head=head), num_data)
+    return net, objective, optimizer_class(net.parameters(), **{"lr": 0.1, **options})
+
+
+def explicit(steps=3, **options):
+    net, objective, optimizer = make(**options)
+    optimizer.param_groups[0]["params"].extend(objective.posterior.scale_parameters())
+    x, y = batch()
+    for _ in range(steps):
+        optimizer.zero_grad()
+        with objective.posterior.sample():
+            F.cross_entropy(net(x), y).backward()
+        objective.backward()
+        optimizer.step()
+    return net, objective
+
+
+def attached(steps=3, **options):
+    net, objective, optimizer = make(**options)
+    objective.attach(optimizer)
+    x, y = batch()
+    for _ in range(steps):
+        optimizer.zero_grad()
+        F.cross_entropy(net(x), y).backward()
+        optimizer.step()
+    return net, objective
+
+
+def assert_same_training(one, other, exact=True):
+    (net, objective), (other_net, other_objective) = one, other
+    compare = torch.equal if exact else torch.allclose
+    assert all(compare(p, r) for p, r in zip(net.parameters(), other_net.parameters(), strict=True))
+    assert compare(objective.posterior.scale, other_objective.posterior.scale)
+    assert objective.prior.variances == pytest.approx(other_objective.prior.variances, rel=0 if exact else 1e-6)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"momentum": 0.9, "nesterov": True},
+        {"optimizer_class": torch.optim.AdamW, "weight_decay": 0.0, "lr": 0.01},
+    ],
+)
+def test_attached_training_is_explicit_training(options):
+    assert_same_training(explicit(**options), attached(**options))
+
+
+def test_weights_are_drawn_between_forward_and_the_end_of_backward_only():
+    net, objective, optimizer = make()
+    objective.attach(optimizer)
+    before = copies(net)
+    x, y = batch()
+    loss = F.cross_entropy(net(x), y)
+    assert not same(net, before)
+    loss.backward()
+    assert same(net, before)
+    optimizer.step()
+    assert not same(net, before)
+
+
+def test_gradient_accumulation_averages_draws():
+    net, objective, optimizer = make()
+    objective.attach(optimizer)
+    x, y = batch()
+    for part in (0, 1):
+        (F.cross_entropy(net(x[part::2]), y[part::2]) / 2).backward()
+    optimizer.step()
+
+    other, reference, ref_optimizer = make()
+    ref_optimizer.param_groups[0]["params"].extend(reference.posterior.scale_parameters())
+    for part in (0, 1):
+        with reference.posterior.sample():
+            (F.cross_entropy(other(x[part::2]), y[part::2]) / 2).backward()
+    reference.backward()
+    ref_optimizer.step()
+    assert_same_training((net, objective), (other, reference), exact=False)
+
+
+def test_two_forward_passes_share_a_draw_and_two_backward_passes_too():
+    gradients = []
+    for joint in (True, False):
+        net, objective, optimizer = make()
+        objective.attach(optimizer)
+        x, y = batch()
+        first, second = F.cross_entropy(net(x[:6]), y[:6]), F.cross_entropy(net(x[6:]), y[6:])
+        assert objective.posterior.draws == 1
+        if joint:
+            (first + second).backward()
+        else:
+            first.backward()
+            second.backward()  # the draw is written again for it
+        assert not objective.posterior.sampling
+        gradients.append([p.grad.clone() for p in objective.posterior.parameters()])
+    for a, b in zip(*gradients, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-12)
+
+
+def test_retained_graph_may_be_used_twice():
+    net, objective, optimizer = make()
+    objective.attach(optimizer)
+    x, y = batch()
+    loss = F.cross_entropy(net(x), y)
+    loss.backward(retain_graph=True)
+    once = [p.grad.clone() for p in objective.posterior.parameters()]
+    loss.backward()
+    for p, g in zip(objective.posterior.parameters(), once, strict=True):
+        torch.testing.assert_close(p.grad, 2 * g, rtol=1e-10, atol=1e-12)
+
+
+def test_backward_of_an_older_draw_is_an_error():
+    net, objective, optimizer = make()
+    objective.attach(optimizer)
+    x, y = batch()
+    loss = F.cross_entropy(net(x), y)
+    loss.backward(retain_graph=True)
+    net(x)
+    with pytest.raises(RuntimeError, match="earlier draw"):
+        loss.backward()
+
+
+def test_gradient_penalty_on_the_way_to_the_loss():
+    net, objective, optimizer = make()
+    handle = objective.attach(optimizer)
+    x, y = batch()
+    x.requires_grad_()
+    output = net(x)
+    (slope,) = torch.autograd.grad(output.sum(), x, create_graph=True)
+    assert objective.posterior.sampling  # the loss is still to come
+    drawn = {name: p.detach().clone().requires_grad_() for name, p in net.named_parameters()}
+    (F.cross_entropy(output, y) + slope.square().sum()).backward()
+    assert not objective.posterior.sampling
+    handle.remove()
+    output = torch.func.functional_call(net, drawn, (x,))
+    (slope,) = torch.autograd.grad(output.sum(), x, create_graph=True)
+    reference = F.cross_entropy(output, y) + slope.square().sum()
+    for p, g in zip(net.parameters(), torch.autograd.grad(reference, list(drawn.values())), strict=True):
+        torch.testing.assert_close(p.grad, g, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_activation_checkpointing(reentrant):
+    class Checkpointed(Net):
+        def forward(self, x):
+            hidden = checkpoint(lambda h: torch.tanh(self.norm(self.body(h))), x, use_reentrant=reentrant)
+            return self.head(checkpoint(torch.sigmoid, hidden, use_reentrant=reentrant))
+
+    class Plain(Net):
+        def forward(self, x):
+            return self.head(torch.sigmoid(torch.tanh(self.norm(self.body(x)))))
+
+    gradients = []
+    for network in (Checkpointed, Plain):
+        torch.manual_seed(0)
+        net, objective, optimizer = make(network())
+        objective.attach(optimizer)
+        x, y = batch()
+        F.cross_entropy(net(x.requires_grad_()), y).backward()
+        gradients.append([p.grad for p in objective.posterior.parameters()])
+    for a, b in zip(*gradients, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("set_to_none", [True, False])
+def test_step_skipped_by_the_grad_scaler_leaves_no_noise(set_to_none):
+    net, objective, optimizer = make(Net(dtype=torch.float32))
+    objective.attach(optimizer)
+    scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
+    x, y = batch(dtype=torch.float32)
+    before = copies(net)
+    variances = objective.prior.variances
+    scaler.scale(F.cross_entropy(net(x), y) * float("inf")).backward()
+    assert same(net, before)
+    scaler.step(optimizer)
+    scaler.update()
+    assert same(net, before)
+    assert objective.prior.variances == variances
+    for _ in range(3):
+        optimizer.zero_grad(set_to_none=set_to_none)
+        scaler.scale(F.cross_entropy(net(x), y)).backward()
+        scaler.step(optimizer)
+        scaler.update()
+    assert not same(net, before)
+    assert all(bool(p.isfinite().all()) for p in objective.posterior.parameters())
+
+
+def test_grad_scaler_does_not_change_the_training():
+    results = []
+    for enabled in (False, True):
+        torch.manual_seed(0)
+        net, objective, optimizer = make(Net(dtype=torch.float32))
+        objective.attach(optimizer)
+        scaler = torch.amp.GradScaler("cpu", init_scale=1024.0, enabled=enabled)
+        x, y = batch(dtype=torch.float32)
+        for _ in range(3):
+            optimizer.zero_grad()
+            scaler.scale(F.cross_entropy(net(x), y)).backward()
+            scaler.unscale_(optimizer)
+            scaler.step(optimizer)
+            scaler.update()
+        results.append((net, objective))
+    assert_same_training(*results, exact=False)
+
+
+def test_explicit_loop_with_grad_scaler():
+    results = []
+    for enabled in (False, True):
+        torch.manual_seed(0)
+        net, objective, _ = make(Net(dtype=torch.float32))
+        optimizer = torch.optim.SGD(objective.posterior.parameters(), lr=0.1)
+        scaler = torch.amp.GradScaler("cpu", init_scale=1024.0, enabled=enabled)
+        x, y = batch(dtype=torch.float32)
+        for _ in range(3):
+            optimizer.zero_grad()
+            with objective.posterior.sample():
+                scaler.scale(F.cross_entropy(net(x), y)).backward()
+            scaler.unscale_(optimizer)
+            objective.backward()
+            scaler.step(optimizer)
+            scaler.update()
+        results.append((net, objective))
+    assert_same_training(*results, exact=False)
+
+
+def test_evaluation_sees_the_mean_also_between_forward_and_backward():
+    net, objective, optimizer = make()
+    objective.attach(optimizer)
+    x, y = batch()
+    net.eval()
+    expected = net(x)
+    assert objective.posterior.draws == 0
+    net.train()
+    loss = F.cross_entropy(net(x), y)
+    drawn = copies(net)
+    net.eval()
+    assert torch.equal(net(x), expected)
+    with torch.no_grad():
+        net.train()
+        assert torch.equal(net(x), expected)  # nothing to learn from this pass
+    assert same(net, drawn)
+    loss.backward()
+    optimizer.step()
+
+
+def test_estimates_and_blocks_work_while_attached():
+    net, objective, optimizer = make()
+    handle = objective.attach(optimizer)
+    x, y = batch()
+
+    def log_likelihood():
+        return -F.cross_entropy(net(x), y, reduction="sum")
+
+    value = objective.estimate(log_likelihood, samples=3)
+    handle.remove()
+    assert value == objective.estimate(log_likelihood, samples=3)
+
+
+def test_checkpoint_in_the_middle_of_a_draw_holds_the_mean():
+    net, objective, optimizer = make()
+    objective.attach(optimizer)
+    before = copies(net)
+    x, _ = batch()
+    net(x)
+    assert all(torch.equal(value, before[name]) for name, value in net.state_dict().items())
+    assert same(net, before)
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
+def test_failed_forward_pass(error):
+    class Fails(Net):
+        fail = False
+
+        def forward(self, x):
+            if self.fail:
+                raise error
+            return super().forward(x)
+
+    net, objective, optimizer = make(Fails())
+    objective.attach(optimizer)
+    before = copies(net)
+    x, y = batch()
+    net.fail = True
+    with pytest.raises(error):
+        net(x)
+    net.state_dict()
+    assert same(net, before)
+    net.fail = False
+    try:
+        raise OSError  # a loop inside an except block
+    except OSError:
+        F.cross_entropy(net(x), y).backward()
+    optimizer.step()
+    assert not same(net, before)
+
+
+def test_remove_makes_everything_what_it_was():
+    net, objective, optimizer = make(momentum=0.9)
+    parameters = list(optimizer.param_groups[0]["params"])
+    handle = objective.attach(optimizer)
+    x, y = batch()
+    F.cross_entropy(net(x), y).backward()
+    optimizer.step()
+    before = copies(net)
+    net(x)
+    handle.remove()
+    assert same(net, before)
+    assert [id(p) for p in optimizer.param_groups[0]["params"]] == [id(p) for p in parameters]
+    assert len(optimizer.state) == len(parameters)
+    optimizer.zero_grad()
+    loss = F.cross_entropy(net(x), y)
+    assert same(net, before)
+    loss.backward()
+    optimizer.step()
+    objective.attach(optimizer).remove()
+
+
+def test_attaching_twice_is_an_error():
+    _, objective, optimizer = make()
+    objective.attach(optimizer)
+    with pytest.raises(RuntimeError, match="attached already"):
+        objective.attach(optimizer)
+
+
+def test_closures_are_refused():
+    net, objective, optimizer = make()
+    with pytest.raises(ValueError, match="LBFGS"):
+        objective.attach(torch.optim.LBFGS(net.parameters()))
+    objective.attach(optimizer)
+    with pytest.raises(RuntimeError, match="closure"):
+        optimizer.step(lambda: torch.zeros(()))
+
+
+def test_optimizer_over_a_part_of_the_weights_is_refused():
+    net, objective, _ = make()
+    with pytest.raises(ValueError, match=r'lacks 4 weights of the posterior, such as "body.weight"'):
+        objective.attach(torch.optim.SGD(net.head.parameters(), lr=0.1))
+
+
+def test_step_without_a_training_pass_is_an_error():
+    net, objective, optimizer = make()
+    objective.attach(optimizer)
+    x, y = batch()
+    F.cross_entropy(net.forward(x), y).backward()
+    with pytest.raises(RuntimeError, match="call the network itself"):
+        optimizer.step()
+
+
+def test_weight_decay_warns_and_never_touches_the_scale():
+    net, objective, optimizer = make(weight_decay=0.5)
+    with pytest.warns(UserWarning, match="set weight_decay=0"):
+        objective.attach(optimizer)
+    assert optimizer.param_groups[-1]["params"] == objective.posterior.scale_parameters()
+    assert optimizer.param_groups[-1]["weight_decay"] == 0
+    net, objective, _ = make()
+    decay = {"params": [p for p in net.parameters() if p.ndim > 1], "weight_decay": 0.1}
+    rest = {"params": [p for p in net.parameters() if p.ndim <= 1]}
+    optimizer = torch.optim.SGD([decay, rest], lr=0.1)
+    with pytest.warns(UserWarning, match="set weight_decay=0"):
+        handle = objective.attach(optimizer)
+    assert any(p is objective.posterior.raw_scale for p in optimizer.param_groups[1]["params"])
+    handle.remove()
+    assert len(optimizer.param_groups) == 2
+
+
+def test_no_warning_without_weight_decay():
+    _, objective, optimizer = make()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        objective.attach(optimizer)
+
+
+def test_existing_schedulers_apply_to_the_scale():
+    net, objective, optimizer = make()
+    scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=2)
+    objective.attach(optimizer)
+    x, y = batch()
+    for _ in range(3):
+        scale = objective.posterior.scale.item()
+        F.cross_entropy(net(x), y).backward()
+        optimizer.step()
+        scheduler.step()
+        optimizer.zero_grad()
+    assert objective.posterior.scale.item() == scale  # the learning rate of the third step is zero
+
+
+def test_loops_that_clear_gradients_by_the_model():
+    results = []
+    for by_model in (False, True):
+        net, objective, optimizer = make()
+        objective.attach(optimizer)
+        x, y = batch()
+        for _ in range(3):
+            net.zero_grad(set_to_none=False) if by_model else optimizer.zero_grad()
+            F.cross_entropy(net(x), y).backward()
+            optimizer.step()
+        results.append((net, objective))
+    assert_same_training(*results, exact=False)
+
+
+def test_optimizer_that_has_the_scale_already():
+    net, objective, _ = make()
+    optimizer = torch.optim.SGD(objective.posterior.parameters(), lr=0.1)
+    handle = objective.attach(optimizer)
+    assert sum(p is objective.posterior.raw_scale for p in optimizer.param_groups[0]["params"]) == 1
+    handle.remove()
+    assert sum(p is objective.posterior.raw_scale for p in optimizer.param_groups[0]["params"]) == 1
+    assert net is objective.posterior.model
+
+
+def test_deep_copies_are_plain_networks():
+    net, objective, optimizer = make()
+    objective.attach(optimizer)
+    average = copy.deepcopy(net)
+    x, _ = batch()
+    before = copies(net)
+    average(x)
+    assert same(net, before)
+    assert same(average, before)
+    assert not objective.posterior.sampling
+
+
+def test_outputs_in_containers():
+    @dataclasses.dataclass
+    class Output:
+        logits: torch.Tensor
+        name: str = "x"
+
+    class Custom:
+        def __init__(self, logits):
+            self.logits = logits
+
+    for wrap, read in [
+        (lambda o: {"a": [o]}, lambda o: o["a"][0]),
+        (lambda o: (None, o), lambda o: o[1]),
+        (Output, lambda o: o.logits),
+        (Custom, lambda o: o.logits),  # not seen: the means come back at optimizer.step()
+    ]:
+
+        class Wrapped(Net):
+            def forward(self, x, wrap=wrap):
+                return wrap(super().forward(x))
+
+        torch.manual_seed(0)
+        net, objective, optimizer = make(Wrapped())
+        objective.attach(optimizer)
+        x, y = batch()
+        F.cross_entropy(read(net(x)), y).backward()
+        assert objective.posterior.sampling == (wrap is Custom)
+        optimizer.step()
+        assert not objective.posterior.sampling
+        assert_same_training((net, objective), explicit(steps=1))
+
+
+def test_autocast_and_compile():
+    x, y = batch(dtype=torch.float32)
+    results = {}
+    for how in ("eager", "compiled before", "compiled after"):
+        torch._dynamo.reset()
+        torch.manual_seed(0)
+        net = Net(dtype=torch.float32)
+        called = torch.compile(net, backend="aot_eager") if how == "compiled before" else net
+        _, objective, optimizer = make(called)
+        objective.attach(optimizer)
+        if how == "compiled after":
+            called = torch.compile(net, backend="aot_eager")
+        for _ in range(3):
+            optimizer.zero_grad()
+            F.cross_entropy(called(x), y).backward()
+            assert not objective.posterior.sampling
+            optimizer.step()
+        assert objective.posterior.draws == 3
+        results[how] = net, objective
+    assert_same_training(results["eager"], results["compiled before"], exact=False)
+    assert_same_training(results["eager"], results["compiled after"], exact=False)
+
+    torch.manual_seed(0)
+    net, objective, optimizer = make(Net(dtype=torch.float32))
+    objective.attach(optimizer)
+    for _ in range(3):
+        optimizer.zero_grad()
+        with torch.autocast("cpu", dtype=torch.float16):
+            loss = F.cross_entropy(net(x), y)
+        loss.backward()
+        optimizer.step()
+    for p, reference in zip(net.parameters(), results["eager"][0].parameters(), strict=True):
+        torch.testing.assert_close(p, reference, rtol=0.05, atol=0.02)
+
+
+def test_accelerate_wrappers():
+    accelerate = pytest.importorskip("accelerate")
+    net, objective, optimizer = make()
+    accelerator = accelerate.Accelerator(cpu=True)
+    optimizer = accelerator.prepare(optimizer)
+    objective.attach(optimizer)
+    x, y = batch()
+    for _ in range(3):
+        optimizer.zero_grad()
+        accelerator.backward(F.cross_entropy(net(x), y))
+        optimizer.step()
+    assert_same_training((net, objective), explicit())
+
+
+def test_batch_normalisation_keeps_its_statistics():
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(5, 4), nn.BatchNorm1d(4), nn.Linear(4, 3)).double()
+    _, objective, optimizer = make(net, head="2")
+    objective.attach(optimizer)
+    x, y = batch()
+    F.cross_entropy(net(x), y).backward()
+    optimizer.step()
+    assert int(net[1].num_batches_tracked) == 1
