@@ -36,7 +36,7 @@ def test_noise_depends_on_the_key_only(size, threads):
             chunk.copy_(standard_normal(chunk, key, k))
 
         noise = torch.empty(size)
-        over_chunks(task, split(noise))
+        over_chunks(task, split(noise), workers=True)
         return noise
 
     before = torch.get_num_threads()
@@ -55,12 +55,12 @@ def test_noise_is_standard_normal():
     def task(k, chunk):
         chunk.copy_(standard_normal(chunk, mix(1, 2), k))
 
-    over_chunks(task, split(noise))
+    over_chunks(task, split(noise), workers=True)
     sorted_noise = noise.double().sort().values
     cdf = torch.special.ndtr(sorted_noise)
     steps = torch.arange(1, len(noise) + 1, dtype=torch.float64) / len(noise)
     assert (cdf - steps).abs().max() < 1.63 / len(noise) ** 0.5  # Kolmogorov-Smirnov, 1 %
-    first, second = noise[: 1 << 16], noise[1 << 16 : 2 << 16]
+    first, second = noise[: 1 << 17], noise[1 << 17 : 2 << 17]
     assert abs(float(torch.corrcoef(torch.stack([first, second]))[0, 1])) < 4 / (1 << 8)  # chunks are independent
 
 
@@ -69,7 +69,7 @@ def test_seeds_of_draws_and_chunks_do_not_collide():
 
 
 def test_pass_finishes_before_an_interrupt_is_raised():
-    chunks = split(torch.zeros(3_000_000))
+    chunks = split(torch.zeros(6_000_000))
 
     def task(k, chunk):
         if k in (3, 20):
@@ -77,7 +77,7 @@ def test_pass_finishes_before_an_interrupt_is_raised():
         chunk.add_(standard_normal(chunk, 0, k).mul_(0).add_(1))
 
     with pytest.raises(KeyboardInterrupt):
-        over_chunks(task, chunks)
+        over_chunks(task, chunks, workers=True)
     assert all(bool((chunk == 1).all()) for chunk in chunks)
 
 
@@ -87,18 +87,24 @@ def test_error_in_a_task_is_raised_once():
 
     chunks = split(torch.zeros(3))
     with pytest.raises(MemoryError, match="no room"):
-        over_chunks(fail, chunks)
-    assert over_chunks(lambda k, chunk: chunk.sum(), chunks) == 0
+        over_chunks(fail, chunks, workers=True)
+    assert over_chunks(lambda k, chunk: chunk.sum(), chunks, workers=True) == 0
 
 
 def test_workers_leave_the_number_of_threads_alone():
     before = torch.get_num_threads()
-    over_chunks(lambda k, chunk: chunk.sum(), split(torch.zeros(3)))
+    over_chunks(lambda k, chunk: chunk.sum(), split(torch.zeros(3)), workers=True)
     result = []
     thread = threading.Thread(target=lambda: result.append(torch.get_num_threads()))
     thread.start()
     thread.join()
     assert torch.get_num_threads() == before == result[0]
+
+
+def test_workers_start_no_openmp_threads():
+    over_chunks(lambda k, chunk: chunk.sum(), split(torch.zeros(3)), workers=True)
+    _chunks._executor().submit(lambda: torch.zeros(1 << 20).add_(1)).result()
+    assert _chunks._executor().submit(torch.get_num_threads).result() == 1
 
 
 def test_cache_notices_that_a_tensor_moved():

@@ -1,9 +1,9 @@
 """Passes over every weight of a network: the only file that knows about devices and threads.
 
-A pass runs one small function on aligned chunks of several lists of tensors (weights, stored means, gradients, ...).
+A pass runs one small function on aligned chunks of several lists of tensors (weights, saved means, gradients, ...).
 Chunks fit into the cache, so that the few elementwise operations of a pass cost one trip through memory, and no
-temporary is larger than a chunk. On the CPU the chunks are shared out among Python threads (PyTorch releases the
-interpreter lock inside its operations); drawing Gaussian noise is serial within PyTorch and gains most.
+temporary is larger than a chunk. PyTorch runs elementwise operations on all cores, but draws noise on one; so the pass
+that draws shares out its chunks among Python threads (PyTorch releases the interpreter lock inside its operations).
 """
 
 from __future__ import annotations
@@ -17,11 +17,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import torch
 from torch import Tensor, nn
 
-# At most the grain size below which PyTorch starts no threads of its own inside one elementwise operation.
-# Part of the reproducibility contract: changing it changes every draw.
-_CPU_CHUNK = 1 << 16
+# Four float32 chunks fill the second-level caches of two cores. Changing it changes every draw.
+_CPU_CHUNK = 1 << 17
 _DEVICE_CHUNK = 1 << 24
-_SMALL = 1 << 17  # weights, below which waking threads costs more than they save
+SMALL = 1 << 17  # random numbers, below which waking threads costs more than they save
 _MAX_WORKERS = min(8, os.cpu_count() or 1)  # beyond 8, the interpreter lock is the limit
 _GOLDEN = 0x9E3779B97F4A7C15
 _MASK = (1 << 63) - 1
@@ -61,7 +60,17 @@ def aligned(tensor: Tensor, other: Tensor) -> bool:
 
 def split(tensor: Tensor) -> tuple[Tensor, ...]:
     """Cut the flat view of a tensor into the chunks of a pass."""
-    return flat(tensor).split(_CPU_CHUNK if tensor.device.type == "cpu" else _DEVICE_CHUNK)
+    return flat(tensor).split(_chunk_size(tensor))
+
+
+def num_chunks(tensor: Tensor) -> int:
+    """Return the length of `split(tensor)`."""
+    numbers = tensor.numel() * (2 if tensor.is_complex() else 1)
+    return max(1, -(-numbers // _chunk_size(tensor)))
+
+
+def _chunk_size(tensor: Tensor) -> int:
+    return _CPU_CHUNK if tensor.device.type == "cpu" else _DEVICE_CHUNK
 
 
 class ChunkCache:
@@ -101,7 +110,7 @@ class TensorList(nn.Module):
 
 
 def over_chunks(
-    task: Callable[..., Tensor | None], first: Sequence[Tensor], *others: Sequence[Tensor | None], atomic: bool = False
+    task: Callable[..., Tensor | None], first: Sequence[Tensor], *others: Sequence[Tensor | None], workers: bool = False
 ) -> Tensor:
     """Run `task(k, chunk_of_first, chunk_of_second, ...)` for every chunk number k.
 
@@ -109,13 +118,13 @@ def over_chunks(
         task: May change its chunks in place; returns a small tensor to be summed, or nothing.
         first: Chunks.
         others: More lists of chunks, of the same number and sizes.
-        atomic: Whether the pass must finish before a Ctrl-C is raised (as large passes on the CPU do anyway).
+        workers: Whether to share out chunks on the CPU among Python threads: for drawing noise, which is serial within
+            PyTorch (elementwise operations have PyTorch's own threads), and for passes that a Ctrl-C must not cut off.
 
     Returns:
         The sum of the returned tensors in float64 on the CPU, in the order of the chunks; zero if there are none.
     """
     chunks = list(zip(first, *others, strict=True))
-    devices = {chunk.device.type for chunk in first}
     results: list[Tensor | None] = [None] * len(chunks)
     counter = itertools.count()
 
@@ -123,15 +132,15 @@ def over_chunks(
         while (k := next(counter)) < len(chunks):
             results[k] = task(k, *chunks[k])
 
-    if devices == {"cpu"} and (atomic or sum(chunk.numel() for chunk in first) > _SMALL):
+    if workers and all(chunk.device.type == "cpu" for chunk in first):
         _wait(_running())  # for what a Ctrl-C between two instructions may have left behind
-        workers = min(torch.get_num_threads(), len(chunks), _MAX_WORKERS)
-        futures = _workspace.running = [_executor().submit(work) for _ in range(workers)]
+        number = min(torch.get_num_threads(), len(chunks), _MAX_WORKERS)
+        futures = _workspace.running = [_executor().submit(work) for _ in range(number)]
         _wait(futures)
         for future in futures:
             future.result()  # raises what the task raised
     else:
-        work()  # in the caller's thread, which needs no waking and has the right current stream
+        work()  # in the caller's thread, whose current stream is the right one
     return _total([r for r in results if r is not None])
 
 
@@ -154,16 +163,24 @@ def _wait(futures: list[Future[None]]) -> None:
 def _executor() -> ThreadPoolExecutor:
     global _pool
     if _pool is None:
-        # A worker must not start OpenMP threads of its own. The setting is each thread's, but also becomes the default
-        # of threads to come: so start all workers now, and set it back.
         threads = torch.get_num_threads()
-        _pool = ThreadPoolExecutor(_MAX_WORKERS, "deelbo", initializer=torch.set_num_threads, initargs=(1,))
+        _pool = ThreadPoolExecutor(_MAX_WORKERS, "deelbo", initializer=_without_openmp)
         started = threading.Barrier(_MAX_WORKERS + 1)
         for _ in range(_MAX_WORKERS):
             _pool.submit(started.wait)
         started.wait()
-        torch.set_num_threads(threads)
+        torch.set_num_threads(threads)  # the workers have set the default of threads to come as well
     return _pool
+
+
+def _without_openmp() -> None:
+    """Keep a worker from starting OpenMP threads of its own.
+
+    They would crowd out PyTorch's: with more threads than cores, libgomp stops spinning between parallel regions, and
+    every small operation of the whole process becomes several times slower.
+    """
+    torch.get_num_threads()  # takes the default, once; only a setting that comes after is kept
+    torch.set_num_threads(1)
 
 
 def _forget_pool() -> None:
@@ -248,7 +265,7 @@ def grad_chunks(parameters: Sequence[Tensor], create: bool) -> list[Tensor | Non
         grad = parameter.grad
         if grad is None:
             if not create:
-                chunks.extend([None] * len(split(parameter)))
+                chunks.extend([None] * num_chunks(parameter))
                 continue
             grad = parameter.grad = torch.zeros_like(parameter, requires_grad=False)
         elif grad.layout != torch.strided:

@@ -62,9 +62,11 @@ class Attachment:
         self._end()
         self.posterior.attached = False
         joined = {id(p) for p in self._joined}
-        for group in self.optimizer.param_groups:
-            group["params"] = [p for p in group["params"] if id(p) not in joined]
-        self.optimizer.param_groups[:] = [group for group in self.optimizer.param_groups if group["params"]]
+        for group in list(self.optimizer.param_groups):
+            if rest := [p for p in group["params"] if id(p) not in joined]:
+                group["params"] = rest
+            elif group["params"]:  # a group that was made for the scale
+                self.optimizer.param_groups.remove(group)
         for parameter in self._joined:
             self.optimizer.state.pop(parameter, None)
         self._joined = []
@@ -85,7 +87,7 @@ class Attachment:
             warnings.warn(
                 "the optimizer's weight decay regularises the weights a second time, beside the learned prior: "
                 "set weight_decay=0",
-                stacklevel=5,
+                stacklevel=4,
             )
 
     def _join_optimizer(self) -> list[nn.Parameter]:
@@ -175,9 +177,7 @@ class Attachment:
             if task != self._backward_pass:
                 self._backward_pass = task
                 queue = torch.autograd.Variable._execution_engine.queue_callback
-                queue(
-                    lambda: queue(self._after_backward)
-                )  # in two steps: after DDP's own, which finishes the gradients
+                queue(lambda: queue(self._after_backward))  # in two steps, to come after DDP has its gradients
 
         return hook
 
@@ -205,9 +205,9 @@ class Attachment:
         return [None if g is None else (id(g), g._version) for g in grads]
 
     def _begin(self, key: int) -> None:
+        self._key = key
         with torch.autograd._unsafe_preserve_version_counter(tuple(self.posterior.means.values())):
             self.posterior.begin(key, track=True)
-        self._key = key
         self._gradients_before = self._gradients()
 
     def _end(self) -> None:

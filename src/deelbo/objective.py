@@ -107,46 +107,46 @@ class DataEmphasizedELBO(nn.Module):
         return self.kappa * torch.as_tensor(log_likelihood).detach().to("cpu", torch.float64) - self.kl()
 
     @torch.no_grad()
-    def estimate(self, log_likelihood: Callable[[], Tensor | float], samples: int = 10, seed: int = 0) -> Tensor:
+    def estimate(self, log_likelihood_fn: Callable[[], Tensor | float], samples: int = 10, seed: int = 0) -> Tensor:
         """Estimate J with fresh draws from q, in eval mode, as for choosing between finished runs.
 
         Eval mode because batch normalisation must use the statistics that predictions will use (Appendix B.6).
 
         Args:
-            log_likelihood: Called once a draw; returns the sum over the training set at the weights in place.
+            log_likelihood_fn: Called once a draw; returns the sum over the training set at the weights in place.
             samples: Number of draws.
             seed: Of the draws; the same draws serve all candidates, and training's own sequence is left alone.
         """
         with _eval_mode(self.posterior.model):
-            values = [v for v, _ in self._draws(log_likelihood, samples, seed)]
+            values = [v for v, _ in self._draws(log_likelihood_fn, samples, seed)]
         return self.value(torch.stack(values).mean())
 
     @torch.no_grad()
     def estimate_importance_weighted(
-        self, log_likelihood: Callable[[], Tensor | float], samples: int = 50, seed: int = 0
+        self, log_likelihood_fn: Callable[[], Tensor | float], samples: int = 50, seed: int = 0
     ) -> Tensor:
         r"""Estimate log 1/S sum_s exp( kappa log p(y | theta_s) + log p(theta_s) - log q(theta_s) ), in eval mode.
 
         The IWELBO for kappa = 1, a tighter bound than the ELBO; the DE-IWELBO of Appendix B.7 otherwise.
 
         Args:
-            log_likelihood: Called once a draw; returns the sum over the training set at the weights in place.
+            log_likelihood_fn: Called once a draw; returns the sum over the training set at the weights in place.
             samples: S, the number of draws.
             seed: Of the draws.
         """
         with _eval_mode(self.posterior.model):
-            terms = [self.kappa * v + ratio for v, ratio in self._draws(log_likelihood, samples, seed, ratios=True)]
+            terms = [self.kappa * v + ratio for v, ratio in self._draws(log_likelihood_fn, samples, seed, ratios=True)]
         return torch.logsumexp(torch.stack(terms), 0) - math.log(samples)
 
     def _draws(
-        self, log_likelihood: Callable[[], Tensor | float], samples: int, seed: int, ratios: bool = False
+        self, log_likelihood_fn: Callable[[], Tensor | float], samples: int, seed: int, ratios: bool = False
     ) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield log p(y | theta_s) and, if asked for, log p(theta_s) - log q(theta_s)."""
         if samples < 1:
             raise ValueError(f"samples must be at least 1, not {samples}")
         for s in range(samples):
             with self.posterior.sample(seed=seed * 1_000_003 + s):
-                value = torch.as_tensor(log_likelihood()).detach().to("cpu", torch.float64)
+                value = torch.as_tensor(log_likelihood_fn()).detach().to("cpu", torch.float64)
                 ratio = self.prior.log_prob() - self.posterior.log_prob() if ratios else torch.zeros(())
             yield value, ratio
 

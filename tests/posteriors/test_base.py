@@ -38,7 +38,7 @@ def test_mean_comes_back_after_an_exception(posterior_class, error):
 
 
 def test_mean_comes_back_after_ctrl_c_while_drawing(monkeypatch):
-    net = nn.Linear(2000, 500)
+    net = nn.Linear(2000, 800)
     before = copies(net)
     posterior = deelbo.IsotropicPosterior(net)
     drawn = []
@@ -58,7 +58,7 @@ def test_mean_comes_back_after_ctrl_c_while_drawing(monkeypatch):
 
 
 def test_mean_comes_back_after_an_error_while_drawing(monkeypatch):
-    net = nn.Linear(2000, 500)
+    net = nn.Linear(2000, 800)
     before = copies(net)
     posterior = deelbo.IsotropicPosterior(net)
 

@@ -74,6 +74,7 @@ class GaussianPosterior(nn.Module, ABC):
         self.attached = False  # whether hooks draw by themselves
         self.collected = False  # whether a draw has brought gradients since objective.backward()
         self._saved: list[Tensor] = []
+        self._kept = bytearray()
         self._weight_cache, self._saved_cache = ChunkCache(), ChunkCache()
         self._room_for: list[Tensor] | None = None
 
@@ -170,22 +171,20 @@ class GaussianPosterior(nn.Module, ABC):
         saved = self._saved_cache(self._saved)
         torch.clear_autocast_cache()  # or an autocast block around this one would go on with the old weights
         self._tracking = torch.is_grad_enabled() if track is None else track
-        kept = bytearray(len(weights))
+        self._kept = bytearray(len(weights))  # of which chunks the mean is saved, so that end() can always be called
         self._open = key
         try:
-            self._perturb(key, weights, saved, kept)
-        except BaseException:
-            undo = [k for k, done in enumerate(kept) if done]
-            over_chunks(_restore, [weights[k] for k in undo], [saved[k] for k in undo], atomic=True)
-            self._open = None
-            raise
-        if self._tracking:
-            if self._has_gradients():
+            self._perturb(key, weights, saved, self._kept)
+            if self._tracking and self._has_gradients():
                 # What was accumulated before this draw is not its gradient: subtract now what end() will add.
                 self._collect(-1.0, weights, saved, restore=False)
-            else:
+            elif self._tracking:
                 for raw in self.scale_parameters():
                     raw.grad = None  # the loop has cleared the gradients, perhaps by model.zero_grad()
+        except BaseException:
+            self._tracking = False
+            self.end()
+            raise
 
     def end(self) -> None:
         """Write the means back, bit for bit, and add the loss's gradient to the scale's, if there is a draw."""
@@ -201,7 +200,8 @@ class GaussianPosterior(nn.Module, ABC):
                 self.collected = restored = True
         finally:
             if not restored:
-                over_chunks(_restore, weights, saved, atomic=True)
+                kept = [k for k, done in enumerate(self._kept) if done]
+                over_chunks(_restore, [weights[k] for k in kept], [saved[k] for k in kept], workers=True)
             self._open = None
             torch.clear_autocast_cache()
 
@@ -225,7 +225,7 @@ class GaussianPosterior(nn.Module, ABC):
 
         # The draw is back before autograd looks again, so a pending backward pass stays valid.
         with torch.autograd._unsafe_preserve_version_counter(tuple(self._random)):
-            over_chunks(task, self._weight_cache(self._random), self._saved_cache(self._saved), atomic=True)
+            over_chunks(task, self._weight_cache(self._random), self._saved_cache(self._saved), workers=True)
         torch.clear_autocast_cache()
         self._swapped = not self._swapped
 
@@ -261,7 +261,7 @@ class GaussianPosterior(nn.Module, ABC):
 
     @abstractmethod
     def _perturb(self, key: int, weights: list[Tensor], saved: list[Tensor], kept: bytearray) -> None:
-        """Keep the means in `saved`, marking each chunk in `kept`, and add noise to the weights."""
+        """Save the means, marking each chunk in `kept`, and add noise to the weights."""
 
     @abstractmethod
     def _collect(self, sign: float, weights: list[Tensor], saved: list[Tensor], restore: bool) -> None:

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from deelbo._chunks import ChunkCache, aligned, buffer, grad_chunks, over_chunks, standard_normal, sum_of_squares
+from deelbo._chunks import SMALL, ChunkCache, aligned, buffer, grad_chunks, over_chunks, standard_normal, sum_of_squares
 from deelbo.posteriors.base import GaussianPosterior, inverse_softplus
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ class DiagonalPosterior(GaussianPosterior):
             kept[k] = 1
             weight.addcmul_(standard_normal(weight, key, k), F.softplus(raw))
 
-        over_chunks(task, weights, saved, self._raw())
+        over_chunks(task, weights, saved, self._raw(), workers=self.num_params > SMALL)
 
     def _collect(self, sign: float, weights: list[Tensor], saved: list[Tensor], restore: bool) -> None:
         def task(k: int, weight: Tensor, mean: Tensor, raw: Tensor, raw_grad: Tensor, grad: Tensor | None) -> None:

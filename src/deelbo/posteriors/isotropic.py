@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from deelbo._chunks import add_grad, buffer, over_chunks, standard_normal, sum_of_squares
+from deelbo._chunks import SMALL, add_grad, buffer, over_chunks, standard_normal, sum_of_squares
 from deelbo.posteriors.base import GaussianPosterior, inverse_softplus
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ class IsotropicPosterior(GaussianPosterior):
             kept[k] = 1
             weight.add_(standard_normal(weight, key, k), alpha=scale)
 
-        over_chunks(task, weights, saved)
+        over_chunks(task, weights, saved, workers=self.num_params > SMALL)
 
     def _collect(self, sign: float, weights: list[Tensor], saved: list[Tensor], restore: bool) -> None:
         def task(k: int, weight: Tensor, mean: Tensor, grad: Tensor | None) -> Tensor | None:
