@@ -5,12 +5,25 @@ In your own training loop
     priors.l2_zero, l2_sp, ptyl, per_layer  p(theta), with variances learned in closed form
     likelihoods.Categorical, Gaussian       p(y | theta)
     DataEmphasizedELBO                      the objective: backward(), attach(), estimate()
+
+In one call
+    finetune, load                          a network and a dataset to a classifier, and back from its folder
 """
 
 from deelbo import likelihoods, priors
+from deelbo.finetuning import finetune, load
 from deelbo.objective import DataEmphasizedELBO
 from deelbo.posteriors import DiagonalPosterior, IsotropicPosterior
 
 __version__ = "0.1.0"
 
-__all__ = ["DataEmphasizedELBO", "DiagonalPosterior", "IsotropicPosterior", "__version__", "likelihoods", "priors"]
+__all__ = [
+    "DataEmphasizedELBO",
+    "DiagonalPosterior",
+    "IsotropicPosterior",
+    "__version__",
+    "finetune",
+    "likelihoods",
+    "load",
+    "priors",
+]

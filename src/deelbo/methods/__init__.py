@@ -1,0 +1,28 @@
+"""Methods of regularised training, all on the same loop."""
+
+from __future__ import annotations
+
+from torch import nn
+
+from deelbo.methods.point import MaximumAPosteriori
+from deelbo.methods.variational import Variational
+from deelbo.priors import GaussianPrior, l2_sp, l2_zero, per_layer
+from deelbo.priors.transfer import Head
+from deelbo.training.method import Method
+from deelbo.training.settings import Settings
+
+__all__ = ["MaximumAPosteriori", "Variational", "make_method", "make_prior"]
+
+
+def make_prior(name: str, network: nn.Module, head: Head) -> GaussianPrior:
+    """Return a prior by its name in the settings, around the network's current weights."""
+    return {"l2-sp": l2_sp, "l2-zero": l2_zero, "per-layer": per_layer}[name](network, head)
+
+
+def make_method(settings: Settings, network: nn.Module, head: Head, num_data: int) -> Method:
+    """Return the method of the settings, for a network at its initial state."""
+    prior = make_prior(settings.prior, network, head)
+    if settings.method == "map":
+        return MaximumAPosteriori(network, prior, num_data, settings.prior_variances or {})
+    kappa = 1.0 if settings.method == "elbo" else settings.kappa
+    return Variational(network, prior, num_data, kappa, settings.init_scale, settings.seed)

@@ -1,0 +1,64 @@
+"""MAP: a point estimate under a prior of fixed variances."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import torch
+from torch import Tensor, nn
+
+from deelbo.priors import GaussianPrior
+
+
+class MaximumAPosteriori:
+    """Trains mean NLL - log p(theta) / N.
+
+    Args:
+        network: Bare, or wrapped for data parallelism.
+        prior: Over its trainable parameters.
+        num_data: N.
+        variances: Of each group of the prior.
+
+    Raises:
+        ValueError: If a group has no variance.
+    """
+
+    def __init__(self, network: nn.Module, prior: GaussianPrior, num_data: int, variances: dict[str, float]) -> None:
+        if missing := sorted(set(prior.variances) - set(variances)):
+            raise ValueError(f"prior_variances lacks the groups {', '.join(missing)}")
+        prior.set_variances(variances)
+        self.network, self.prior, self.num_data = network, prior, num_data
+
+    def parameters(self) -> Iterator[nn.Parameter]:
+        """Return the trainable weights."""
+        return (weight for group in self.prior.named_groups().values() for weight in group.weights)
+
+    def gradients(self, backward: Callable[[], None], before_prior: Callable[[], None]) -> None:
+        """Add the prior's gradient to the loss's."""
+        backward()
+        before_prior()
+        self.prior.add_gradient(1 / self.num_data)
+
+    @torch.no_grad()
+    def value(self, log_likelihood: Callable[[], Tensor], samples: int) -> float:
+        """Return log p(y | theta) + log p(theta)."""
+        training = self.network.training
+        self.network.eval()
+        try:
+            return float(log_likelihood()) + float(self.prior.log_prob())
+        finally:
+            self.network.train(training)
+
+    def learned(self) -> dict[str, float]:
+        """Return the prior's part of the loss and its variances, which stay."""
+        return {
+            **{f"variance_{name}": value for name, value in self.prior.variances.items()},
+            "penalty": -float(self.prior.log_prob()) / self.num_data,
+        }
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Return nothing: all that is learned is in the network."""
+        return {}
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        """Nothing to load."""

@@ -1,0 +1,43 @@
+"""Batch-normalisation statistics at the mean weights, on the plain training examples.
+
+The running ones were gathered under noisy weights and augmentation, and lag behind; estimating them anew before the
+objective is estimated and the network is kept is worth several points of accuracy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from deelbo.training.batches import Inputs, logits
+
+
+@torch.no_grad()
+def refresh_batch_norm(network: nn.Module, batches: Iterable[Inputs]) -> None:
+    """Replace running means and variances by their averages over the batches, at the weights in place.
+
+    Args:
+        network: Any network; without batch normalisation nothing happens. Modes and momenta are left as they were.
+        batches: Inputs without labels.
+    """
+    layers = [m for m in network.modules() if isinstance(m, _BatchNorm) and m.track_running_stats]
+    if not layers:
+        return
+    modes = {module: module.training for module in network.modules()}
+    momenta = [layer.momentum for layer in layers]
+    network.eval()
+    try:
+        for layer in layers:
+            layer.reset_running_stats()
+            layer.momentum = None  # a plain average
+            layer.train()
+        for inputs in batches:
+            logits(network, inputs)
+    finally:
+        for layer, momentum in zip(layers, momenta, strict=True):
+            layer.momentum = momentum
+        for module, training in modes.items():
+            module.training = training

@@ -1,0 +1,95 @@
+"""Batches that depend on the seed and the step alone, so that a resumed run sees what it would have seen."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import Dataset, default_collate
+
+from deelbo._chunks import mix
+
+Inputs = Any  # a tensor, or a dictionary of keyword arguments for the network
+
+
+@contextmanager
+def own_randomness(device: torch.device) -> Iterator[None]:
+    """Give the caller's random numbers back unchanged after the block."""
+    state = random.getstate()
+    devices = [device] if device.type == "cuda" else []
+    with torch.random.fork_rng(devices):
+        yield
+    random.setstate(state)
+
+
+def seed_step(seed: int, step: int) -> None:
+    """Make augmentation and dropout of a step functions of the seed and the step."""
+    key = mix(seed, step)
+    torch.default_generator.manual_seed(
+        key
+    )  # torch.manual_seed() would queue a call for CUDA, with a traceback, each time
+    if torch.cuda.is_initialized():
+        torch.cuda.manual_seed_all(key)
+    random.seed(key)
+
+
+def indices_of_step(number: int, batch_size: int, seed: int, step: int) -> list[int]:
+    """Return which examples step `step` trains on: epochs of a permutation each, the incomplete last batch dropped."""
+    size = min(batch_size, number)
+    epoch, place = divmod(step, steps_per_epoch(number, batch_size))
+    order = torch.randperm(number, generator=torch.Generator().manual_seed(mix(seed, 1, epoch)))
+    return order[place * size : (place + 1) * size].tolist()
+
+
+def steps_per_epoch(number: int, batch_size: int) -> int:
+    """Return how many full batches an epoch has; at least one."""
+    return max(1, number // batch_size)
+
+
+def fetch(dataset: Dataset, indices: Sequence[int], device: torch.device) -> tuple[Inputs, Tensor]:
+    """Return inputs and labels of some examples, collated on the device.
+
+    A dataset may have its own `collate(list of examples)`, for padding texts to the longest of a batch.
+    """
+    collate = getattr(dataset, "collate", default_collate)
+    inputs, labels = split_labels(collate([dataset[i] for i in indices]))
+    return to_device(inputs, device), torch.as_tensor(labels).to(device)
+
+
+def split_labels(batch: Any) -> tuple[Inputs, Any]:
+    """Divide a batch into inputs and labels: a pair, or a dictionary with a key "labels" or "label".
+
+    Raises:
+        ValueError: If it is neither.
+    """
+    if isinstance(batch, (tuple, list)) and len(batch) == 2:
+        return batch[0], batch[1]
+    if isinstance(batch, dict):
+        for key in ("labels", "label"):
+            if key in batch:
+                return {name: value for name, value in batch.items() if name != key}, batch[key]
+    raise ValueError('a dataset must give pairs (input, label) or dictionaries with a key "labels"')
+
+
+def to_device(inputs: Inputs, device: torch.device) -> Inputs:
+    """Move a tensor, or the tensors of a dictionary."""
+    if isinstance(inputs, dict):
+        return {name: value.to(device) for name, value in inputs.items()}
+    return inputs.to(device)
+
+
+def in_order(dataset: Dataset, batch_size: int, device: torch.device) -> Iterator[tuple[Inputs, Tensor]]:
+    """Yield the whole dataset in batches, in order."""
+    number = len(dataset)  # type: ignore[arg-type]
+    for start in range(0, number, batch_size):
+        yield fetch(dataset, range(start, min(start + batch_size, number)), device)
+
+
+def logits(network: nn.Module, inputs: Inputs) -> Tensor:
+    """Call a network that takes a tensor or keyword arguments, and gives logits or an object with them."""
+    output = network(**inputs) if isinstance(inputs, dict) else network(inputs)
+    return output if isinstance(output, Tensor) else output.logits

@@ -1,0 +1,40 @@
+"""What the training loop asks of a method."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Protocol
+
+from torch import Tensor, nn
+
+
+class Method(Protocol):
+    """A way to regularise the training of one network at one learning rate, made anew for each candidate."""
+
+    def parameters(self) -> Iterator[nn.Parameter]:
+        """Return all that the optimizer moves."""
+
+    def gradients(self, backward: Callable[[], None], before_prior: Callable[[], None]) -> None:
+        """Leave the gradient of one step in the parameters.
+
+        Args:
+            backward: Computes the mean negative log-likelihood of the batch and its gradients.
+            before_prior: To be called between that and any gradient of the method's own, which is never scaled.
+        """
+
+    def value(self, log_likelihood: Callable[[], Tensor], samples: int) -> float:
+        """Return the training objective, larger being better, at the current parameters in eval mode.
+
+        Args:
+            log_likelihood: Returns the sum over the training set at the weights in place.
+            samples: Draws of the weights, where the method has some.
+        """
+
+    def learned(self) -> dict[str, float]:
+        """Return what the method has learned by now, one number a name, for the history."""
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Return what is not in the network's own state."""
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        """Go on from a state."""

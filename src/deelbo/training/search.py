@@ -1,0 +1,181 @@
+"""The search for a learning rate: candidates go from rung to rung, and the training objective decides who goes on.
+
+"grid" has one rung, at the end. "race" (successive halving) stops everybody after 10 % of the steps, the better half
+after 30 %, and lets the best one finish: 4 * 0.1 + 2 * 0.2 + 0.7 = 1.5 full runs instead of 4.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from deelbo.training.checkpoint import read_tensors, write_tensors
+from deelbo.training.interrupt import DeferredInterrupt
+from deelbo.training.loop import Candidate, MakeCandidate, State
+from deelbo.training.settings import Settings
+
+
+@dataclass(frozen=True)
+class Rung:
+    """Where candidates stop and are compared.
+
+    Args:
+        step: After how many steps.
+        survivors: How many go on (or, at the last rung, win).
+    """
+
+    step: int
+    survivors: int
+
+
+def rungs(settings: Settings) -> list[Rung]:
+    """Return the rungs of the settings' search; the last one is at the end."""
+    number, steps = len(settings.learning_rates), settings.steps
+    last = Rung(steps, 1)
+    if settings.lr_search == "grid" or number == 1:
+        return [last]
+    early = Rung(max(1, round(0.1 * steps)), math.ceil(number / 2))
+    later = Rung(max(1, round(0.3 * steps)), 1)
+    return [early, later, last] if early.survivors > 1 else [early, last]
+
+
+class Store(Protocol):
+    """Keeps the states of the candidates."""
+
+    def put(self, rate: float, state: State) -> None:
+        """Keep a candidate's state."""
+
+    def get(self, rate: float) -> State | None:
+        """Return a candidate's state, if there is one."""
+
+
+class MemoryStore:
+    """States in memory, for a run without a folder."""
+
+    def __init__(self) -> None:
+        self._states: dict[float, State] = {}
+
+    def put(self, rate: float, state: State) -> None:
+        """Keep a candidate's state."""
+        self._states[rate] = state
+
+    def get(self, rate: float) -> State | None:
+        """Return a candidate's state, if there is one."""
+        return self._states.get(rate)
+
+
+class FolderStore:
+    """States in files, so that an interrupted run goes on where it was."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def put(self, rate: float, state: State) -> None:
+        """Keep a candidate's state; a crash leaves the previous one."""
+        tensors, notes = state
+        write_tensors(self._path(rate), tensors, notes)
+
+    def get(self, rate: float) -> State | None:
+        """Return a candidate's state, if there is one.
+
+        Raises:
+            ValueError: If its file is damaged.
+        """
+        path = self._path(rate)
+        return read_tensors(path) if path.exists() else None
+
+    def _path(self, rate: float) -> Path:
+        return self.folder / f"learning-rate-{rate:g}.safetensors"
+
+
+class AllDivergedError(RuntimeError):
+    """No learning rate led anywhere."""
+
+
+class Search:
+    """Finds the learning rate with the best training objective.
+
+    Its progress is nothing but the candidates' own states, so a search that is started again on the same store repeats
+    its decisions from the recorded values and goes on in the middle of a candidate.
+
+    Args:
+        settings: Of the run.
+        make_candidate: Makes the candidate of a learning rate at the initial state.
+        store: Keeps states.
+        checkpoint_seconds: How often a state is kept while training.
+        report: Called with what happens, for progress bars: {"rate", "step"} after each step, {"rate", "step", "value"}
+            at each rung.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        make_candidate: MakeCandidate,
+        store: Store,
+        checkpoint_seconds: float = 60.0,
+        report: Callable[[dict[str, Any]], None] = lambda event: None,
+    ) -> None:
+        self.settings, self.make_candidate, self.store = settings, make_candidate, store
+        self.checkpoint_seconds, self.report = checkpoint_seconds, report
+        self.values: dict[int, dict[float, float]] = {}  # by the step of the rung, by learning rate
+
+    def run(self) -> tuple[float, State]:
+        """Return the best learning rate and the final state of its candidate.
+
+        Raises:
+            AllDivergedError: If every candidate diverged.
+        """
+        alive = list(self.settings.learning_rates)
+        for rung in rungs(self.settings):
+            values = self.values[rung.step] = {rate: self._reach(rate, rung.step) for rate in alive}
+            for rate, value in values.items():
+                if value == -math.inf:
+                    warnings.warn(f"learning rate {rate:g} diverged and is dropped", stacklevel=3)
+            alive = sorted((rate for rate in alive if values[rate] > -math.inf), key=lambda rate: -values[rate])
+            alive = alive[: rung.survivors]
+            if not alive:
+                raise AllDivergedError(
+                    "every learning rate diverged (infinite or undefined objective); try smaller ones than "
+                    + ", ".join(f"{rate:g}" for rate in self.settings.learning_rates)
+                )
+        state = self.store.get(alive[0])
+        assert state is not None
+        return alive[0], state
+
+    def _reach(self, rate: float, step: int) -> float:
+        """Bring a candidate to a rung and return its objective there."""
+        kept = self.store.get(rate)
+        if kept is not None and str(step) in kept[1]["values"]:
+            return _number(kept[1]["values"][str(step)])
+        candidate = self.make_candidate(rate)
+        values: dict[str, float | None] = {}
+        if kept is not None:
+            candidate.restore(kept)
+            values = kept[1]["values"]
+        saved = time.monotonic()
+        with DeferredInterrupt() as interrupt:
+            for now in candidate.advance(step):
+                self.report({"rate": rate, "step": now})
+                if interrupt.requested or time.monotonic() - saved > self.checkpoint_seconds:
+                    self._keep(candidate, values)
+                    saved = time.monotonic()
+                if interrupt.requested:
+                    raise KeyboardInterrupt
+        value = candidate.value(keep_batch_norm=step == self.settings.steps)
+        values[str(step)] = value if value > -math.inf else None
+        self._keep(candidate, values)
+        self.report({"rate": rate, "step": candidate.step, "value": value})
+        return value
+
+    def _keep(self, candidate: Candidate, values: dict[str, float | None]) -> None:
+        tensors, notes = candidate.state()
+        self.store.put(candidate.learning_rate, (tensors, {**notes, "values": dict(values)}))
+
+
+def _number(value: float | None) -> float:
+    return -math.inf if value is None else value  # JSON has no infinity

@@ -1,0 +1,86 @@
+"""The settings of a fine-tuning run: the paper's, each an option."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass
+
+METHODS = ("de-elbo", "elbo", "map")
+PRIORS = ("l2-sp", "l2-zero", "per-layer")
+SEARCHES = ("race", "grid")
+OPTIMIZERS = ("sgd", "adamw")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a run is made of, beside the network and the data.
+
+    Args:
+        method: "de-elbo", "elbo" (kappa = 1) or "map" (fixed prior variances, no posterior).
+        prior: "l2-sp", "l2-zero" or "per-layer".
+        kappa: How much the data are emphasized; None for max(1, D/N). Only for "de-elbo".
+        prior_variances: The fixed variances of "map", by group, such as {"backbone": 0.1, "head": 1.0}.
+        learning_rates: Candidates; the training objective decides.
+        lr_search: "race" drops candidates early, "grid" trains each in full.
+        steps: Optimizer steps of a full run.
+        batch_size: Examples a step; of all processes together.
+        optimizer: "sgd" (Nesterov momentum) or "adamw" (without weight decay: the prior regularises).
+        momentum: Of SGD.
+        clip: Norm at which the whole gradient is clipped; None for never.
+        init_scale: Where the posterior's scale starts.
+        samples: Draws for the estimate of the objective that chooses.
+        refresh_batch_norm: Whether batch-normalisation statistics are estimated anew at the mean weights.
+        seed: Of everything random.
+
+    Raises:
+        ValueError: If a value is out of range.
+    """
+
+    method: str = "de-elbo"
+    prior: str = "l2-sp"
+    kappa: float | None = None
+    prior_variances: dict[str, float] | None = None
+    learning_rates: tuple[float, ...] = (0.1, 0.01, 0.001, 0.0001)
+    lr_search: str = "race"
+    steps: int = 6000
+    batch_size: int = 128
+    optimizer: str = "sgd"
+    momentum: float = 0.9
+    clip: float | None = 1.0
+    init_scale: float = 1e-4
+    samples: int = 10
+    refresh_batch_norm: bool = True
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name, choices in (
+            ("method", METHODS),
+            ("prior", PRIORS),
+            ("lr_search", SEARCHES),
+            ("optimizer", OPTIMIZERS),
+        ):
+            if getattr(self, name) not in choices:
+                raise ValueError(f"{name}={getattr(self, name)!r}, but it is one of {', '.join(choices)}")
+        object.__setattr__(self, "learning_rates", tuple(float(rate) for rate in self.learning_rates))
+        if not self.learning_rates or not all(0 < rate < math.inf for rate in self.learning_rates):
+            raise ValueError(f"learning_rates must be positive numbers, not {self.learning_rates}")
+        if len(set(self.learning_rates)) != len(self.learning_rates):
+            raise ValueError(f"learning_rates has a value twice: {self.learning_rates}")
+        for name in ("steps", "batch_size", "samples"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
+        if self.kappa is not None and self.method != "de-elbo":
+            raise ValueError(f'kappa belongs to method="de-elbo", not to {self.method!r}')
+        if (self.prior_variances is None) == (self.method == "map"):
+            raise ValueError('prior_variances are what method="map" needs, and no other method takes')
+
+    def as_dict(self) -> dict[str, object]:
+        """Return plain values for JSON."""
+        return {**dataclasses.asdict(self), "learning_rates": list(self.learning_rates)}
+
+    def differences(self, stored: dict[str, object]) -> list[str]:
+        """Say which stored settings are others than these, one line each."""
+        own = self.as_dict()
+        names = dict.fromkeys([*own, *stored])
+        return [f"{n}: {stored.get(n)!r} -> {own.get(n)!r}" for n in names if own.get(n) != stored.get(n)]

@@ -1,0 +1,262 @@
+"""The one call: what it learns, that it survives, and what it refuses."""
+
+import hashlib
+import json
+import math
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+import warnings
+
+import pytest
+import torch
+from sklearn.datasets import load_digits
+from torch import nn
+from torch.utils.data import TensorDataset
+
+import deelbo
+from deelbo.training.search import AllDivergedError, rungs
+from deelbo.training.settings import Settings
+
+
+def digits(number=100):
+    images, labels = (torch.tensor(a) for a in load_digits(return_X_y=True))
+    images = images.float() / 16
+    return TensorDataset(images[:number], labels[:number]), TensorDataset(images[900:], labels[900:])
+
+
+def network(batch_norm=True):
+    torch.manual_seed(0)
+    norm = nn.BatchNorm1d(64) if batch_norm else nn.Identity()
+    return nn.Sequential(nn.Linear(64, 64), norm, nn.ReLU(), nn.Dropout(0.1), nn.Linear(64, 10))
+
+
+FAST = {"steps": 60, "batch_size": 32, "learning_rates": (0.1, 0.01), "samples": 2, "device": "cpu"}
+
+
+def quick(batch_norm=True, **options):
+    return deelbo.finetune(network(batch_norm), digits()[0], "4", **{**FAST, **options})
+
+
+def test_de_elbo_learns_and_elbo_collapses():
+    _, test_set = digits()
+    accuracies = {}
+    for method in ("de-elbo", "elbo"):
+        result = quick(method=method, prior="l2-zero", steps=200, lr_search="grid")
+        accuracies[method] = result.evaluate(test_set)["accuracy"]
+    assert accuracies["de-elbo"] > 0.75
+    assert accuracies["elbo"] < 0.4
+    assert result.scale > 0
+    assert set(result.prior_variances) == {"backbone", "head"}
+
+
+def test_map_with_given_variances():
+    result = quick(method="map", prior_variances={"backbone": 0.1, "head": 1.0})
+    assert result.scale is None
+    assert result.prior_variances == {"backbone": 0.1, "head": 1.0}
+    assert result.evaluate(digits()[1])["accuracy"] > 0.6
+    with pytest.raises(ValueError, match="lacks the groups head"):
+        quick(method="map", prior_variances={"backbone": 0.1})
+
+
+def test_grid_keeps_the_best_candidate_by_copy():
+    """The authors' search returned the last run, each starting where the previous one ended."""
+    both = quick(lr_search="grid")
+    alone = {rate: quick(lr_search="grid", learning_rates=(rate,)) for rate in (0.1, 0.01)}
+    assert both.values[60] == {rate: result.objective for rate, result in alone.items()}
+    best = max(alone, key=lambda rate: alone[rate].objective)
+    assert both.learning_rate == best
+    for p, q in zip(both.model.parameters(), alone[best].model.parameters(), strict=True):
+        assert torch.equal(p, q)
+    swapped = quick(lr_search="grid", learning_rates=(0.01, 0.1))
+    assert swapped.learning_rate == best
+    assert swapped.objective == both.objective
+
+
+def test_race_costs_less_and_its_winner_is_the_grids_run():
+    settings = Settings(learning_rates=(1, 0.1, 0.01, 0.001), steps=100)
+    ladder = rungs(settings)
+    assert [(r.step, r.survivors) for r in ladder] == [(10, 2), (30, 1), (100, 1)]
+    steps = []
+    race = quick(learning_rates=(0.1, 0.03, 0.01, 0.001), steps=100, report=steps.append)
+    assert sum("value" not in event for event in steps) == 4 * 10 + 2 * 20 + 70
+    assert list(race.values) == [10, 30, 100]
+    grid = quick(learning_rates=(race.learning_rate,), steps=100, lr_search="grid")
+    assert race.objective == grid.objective
+
+
+def test_a_diverging_candidate_is_dropped():
+    class Explodes(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.body, self.fc = nn.Linear(64, 8), nn.Linear(8, 10)
+
+        def forward(self, x):
+            return self.fc(self.body(x) * torch.where(self.fc.bias.abs().sum() > 40, torch.nan, 1.0))
+
+    def run(rates):
+        torch.manual_seed(0)
+        return deelbo.finetune(Explodes(), digits()[0], **{**FAST, "learning_rates": rates, "clip": None})
+
+    with pytest.warns(UserWarning, match=r"learning rate 1e\+06 diverged"):
+        assert run((1e6, 0.01)).learning_rate == 0.01
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with pytest.raises(AllDivergedError, match="try smaller ones"):
+            run((1e6, 1e7))
+
+
+def test_batch_norm_is_refreshed_at_the_mean():
+    result = quick()
+    x = digits()[0][:][0]
+    mean = result.model[0](x).detach()
+    batches = torch.stack([part.mean(0) for part in mean.split(32)]).mean(0)
+    torch.testing.assert_close(result.model[1].running_mean, batches)
+    assert not torch.allclose(quick(refresh_batch_norm=False).model[1].running_mean, batches)
+
+
+def test_history_has_both_terms_and_what_was_learned():
+    result = quick()
+    names = {"learning_rate", "step", "epoch", "rate", "nll", "accuracy", "variance_backbone", "variance_head", "scale"}
+    assert names | {"kl", "kappa"} == set(result.history[0])
+    rows = [row for row in result.history if row["learning_rate"] == result.learning_rate]
+    assert [row["step"] for row in rows] == list(range(3, 61, 3))
+    assert rows[-1]["nll"] < rows[0]["nll"]
+
+
+def test_predictions():
+    result = quick()
+    x = digits()[1][:][0]
+    p = result.predict(x)
+    torch.testing.assert_close(p.sum(1), torch.ones(len(x), dtype=torch.float64))
+    assert not torch.equal(result.predict(x, samples=3), p)
+    assert torch.equal(result.predict(x, samples=3), result.predict(x, samples=3))
+    assert set(result.evaluate(digits()[1])) == {"accuracy", "balanced_accuracy", "nll", "ece"}
+    assert not result.model.training
+
+
+def test_callers_randomness_is_left_alone():
+    train_set, net = digits()[0], network()
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
+    deelbo.finetune(net, train_set, "4", **{**FAST, "steps": 3})
+    assert torch.equal(torch.rand(3), expected)
+
+
+def test_save_and_load(tmp_path):
+    result = quick()
+    result.save(tmp_path / "run")
+    again = deelbo.load(tmp_path / "run", network())
+    x = digits()[1][:][0]
+    assert torch.equal(again.predict(x), result.predict(x))
+    assert torch.equal(again.predict(x, samples=2), result.predict(x, samples=2))
+    assert again.history == result.history
+    assert (again.settings, again.learning_rate, again.values) == (result.settings, result.learning_rate, result.values)
+    with pytest.raises(FileExistsError, match="not empty"):
+        result.save(tmp_path / "run")
+    with pytest.raises(ValueError, match="another architecture"):
+        deelbo.load(tmp_path / "run", nn.Linear(2, 2))
+    run = json.loads((tmp_path / "run" / "run.json").read_text())
+    (tmp_path / "run" / "run.json").write_text(json.dumps({**run, "schema": 99}))
+    with pytest.raises(ValueError, match="schema 99"):
+        deelbo.load(tmp_path / "run", network())
+
+
+SCRIPT = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from test_finetuning import quick
+import torch
+torch.set_num_threads(1)
+quick(out=sys.argv[2], steps=400, learning_rates=(0.1, 0.03, 0.01, 0.001), checkpoint_seconds=0.02)
+print("finished")
+"""
+
+
+def _hash(folder):
+    names = ("model.safetensors", "history.csv")
+    return {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in names}
+
+
+def _start(folder):
+    here = os.path.dirname(__file__)
+    return subprocess.Popen([sys.executable, "-c", SCRIPT, here, str(folder)], stdout=subprocess.PIPE)
+
+
+def test_killed_runs_go_on_bit_for_bit(tmp_path):
+    assert _start(tmp_path / "whole").wait() == 0
+    generator = random.Random(0)
+    folder, kills = tmp_path / "killed", 0
+    while kills < 3:
+        process = _start(folder)
+        while process.poll() is None and not (folder / "run.json").exists():
+            time.sleep(0.01)
+        time.sleep(generator.uniform(0.2, 1.0) if kills else 0.1)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        kills += 1
+    assert _start(folder).wait() == 0
+    assert _hash(folder) == _hash(tmp_path / "whole")
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "history.csv",
+        "model.safetensors",
+        "posterior.safetensors",
+        "run.json",
+    ]
+
+
+def test_interrupted_run_resumes_and_refuses_other_settings(tmp_path):
+    def stop(event):
+        if event["step"] == 20:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        quick(out=tmp_path / "run", report=stop)
+    with pytest.raises(ValueError, match="unfinished run"):
+        deelbo.load(tmp_path / "run", network())
+    with pytest.raises(ValueError, match="steps: 60 -> 70"):
+        quick(out=tmp_path / "run", steps=70)
+    steps = []
+    result = quick(out=tmp_path / "run", report=lambda event: steps.append(event["step"]))
+    assert steps[0] == 21
+    assert result.objective == quick().objective
+    with pytest.raises(FileExistsError, match="finished run"):
+        quick(out=tmp_path / "run")
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos" / "cat.jpg").touch()
+    with pytest.raises(FileExistsError, match="something else"):
+        quick(out=tmp_path / "photos")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"method": "elbow"}, "method='elbow', but it is one of de-elbo, elbo, map"),
+        ({"learning_rates": ()}, "learning_rates"),
+        ({"learning_rates": (0.1, 0.1)}, "twice"),
+        ({"learning_rates": (-1.0,)}, "positive"),
+        ({"steps": 0}, "steps"),
+        ({"method": "elbo", "kappa": 3.0}, "kappa belongs"),
+        ({"prior_variances": {"head": 1.0}}, "prior_variances"),
+        ({"method": "map"}, "prior_variances"),
+    ],
+)
+def test_wrong_settings_are_refused_before_work(options, message):
+    with pytest.raises(ValueError, match=message):
+        quick(**options)
+
+
+def test_dictionaries_for_hugging_face_networks():
+    import transformers
+
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    config = transformers.BertConfig(vocab_size=40, num_labels=2, max_position_embeddings=8, **sizes)
+    tokens = torch.randint(40, (24, 6), generator=torch.Generator().manual_seed(0))
+    examples = [{"input_ids": t, "labels": int(t[0] > 20)} for t in tokens]
+    result = deelbo.finetune(transformers.BertForSequenceClassification(config), examples, **{**FAST, "steps": 4})
+    assert result.predict({"input_ids": tokens}).shape == (24, 2)
+    assert math.isfinite(result.evaluate(examples)["nll"])

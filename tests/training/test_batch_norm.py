@@ -1,0 +1,21 @@
+import torch
+from torch import nn
+
+from deelbo.training.batch_norm import refresh_batch_norm
+
+
+def test_statistics_are_those_of_the_data_at_the_weights_in_place():
+    net = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Dropout(0.9), nn.Linear(4, 2)).double()
+    net[1].running_mean.fill_(9)
+    x = torch.randn(32, 3, dtype=torch.float64)
+    net.train()
+    refresh_batch_norm(net, [x[:16], x[16:]])
+    hidden = net[0](x).detach()
+    torch.testing.assert_close(net[1].running_mean, hidden.mean(0))
+    torch.testing.assert_close(net[1].running_var, (hidden[:16].var(0) + hidden[16:].var(0)) / 2)
+    assert net[1].momentum == 0.1
+    assert all(m.training for m in net.modules())
+
+
+def test_networks_without_batch_norm_are_not_called():
+    refresh_batch_norm(nn.Linear(2, 2), iter([None]))

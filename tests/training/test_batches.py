@@ -1,0 +1,44 @@
+import random
+
+import pytest
+import torch
+
+from deelbo.training.batches import in_order, indices_of_step, own_randomness, seed_step, split_labels, steps_per_epoch
+
+
+def test_an_epoch_is_a_permutation_without_its_incomplete_batch():
+    assert steps_per_epoch(10, 3) == 3
+    seen = [i for step in range(3) for i in indices_of_step(10, 3, seed=1, step=step)]
+    assert len(set(seen)) == 9
+    assert indices_of_step(10, 3, 1, 0) == indices_of_step(10, 3, 1, 0)
+    assert indices_of_step(10, 3, 1, 0) != indices_of_step(10, 3, 1, 3)
+    assert sorted(indices_of_step(5, 128, 0, 7)) == [0, 1, 2, 3, 4]
+
+
+def test_randomness_is_a_function_of_the_step_and_goes_back():
+    torch.manual_seed(3)
+    random.seed(3)
+    expected = torch.rand(2), random.random()
+    torch.manual_seed(3)
+    random.seed(3)
+    with own_randomness(torch.device("cpu")):
+        seed_step(0, 5)
+        first = torch.rand(2), random.random()
+        seed_step(0, 5)
+        assert torch.equal(first[0], torch.rand(2))
+        assert first[1] == random.random()
+    assert torch.equal(expected[0], torch.rand(2))
+    assert expected[1] == random.random()
+
+
+def test_whole_dataset_in_order():
+    data = torch.utils.data.TensorDataset(torch.arange(7.0), torch.arange(7))
+    batches = list(in_order(data, 3, torch.device("cpu")))
+    assert torch.cat([y for _, y in batches]).tolist() == list(range(7))
+
+
+def test_labels_of_pairs_and_dictionaries():
+    assert split_labels((1, 2)) == (1, 2)
+    assert split_labels({"input_ids": 1, "labels": 2}) == ({"input_ids": 1}, 2)
+    with pytest.raises(ValueError, match="pairs"):
+        split_labels(torch.zeros(3))
