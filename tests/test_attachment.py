@@ -333,10 +333,169 @@ def test_remove_makes_everything_what_it_was():
 
 
 def test_attaching_twice_is_an_error():
-    _, objective, optimizer = make()
-    objective.attach(optimizer)
+    net, objective, optimizer = make()
+    handle = objective.attach(optimizer)
     with pytest.raises(RuntimeError, match="attached already"):
         objective.attach(optimizer)
+    _, other, other_optimizer = make(net)
+    with pytest.raises(RuntimeError, match="attached already"):
+        other.attach(other_optimizer)
+    handle.remove()
+    second = other.attach(other_optimizer)
+    handle.remove()  # again, which does nothing
+    with pytest.raises(RuntimeError, match="attached already"):
+        objective.attach(optimizer)
+    second.remove()
+
+
+def test_explicit_backward_while_attached_is_an_error():
+    _, objective, optimizer = make()
+    objective.attach(optimizer)
+    with pytest.raises(RuntimeError, match=r"optimizer.step"):
+        objective.backward()
+
+
+def test_removal_before_the_backward_pass_is_noticed_by_autograd():
+    net, objective, optimizer = make()
+    handle = objective.attach(optimizer)
+    x, y = batch()
+    loss = F.cross_entropy(net(x), y)
+    handle.remove()
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()
+
+
+def test_loading_weights_in_the_middle_of_a_draw():
+    net, objective, optimizer = make()
+    objective.attach(optimizer)
+    x, y = batch()
+    ones = {name: torch.ones_like(value) for name, value in net.state_dict().items()}
+    net(x)
+    net.load_state_dict(ones)
+    F.cross_entropy(net(x), y).backward()
+    assert same(net, ones)
+
+
+def test_parts_of_the_network_save_the_mean_as_well():
+    net, objective, optimizer = make()
+    objective.attach(optimizer)
+    before = copies(net)
+    net(batch()[0])
+    assert torch.equal(net.head.state_dict()["weight"], before["head.weight"])
+
+
+def test_networks_that_return_a_parameter():
+    class Both(Net):
+        def forward(self, x):
+            return super().forward(x), self.head.bias
+
+    net, objective, optimizer = make(Both())
+    objective.attach(optimizer)
+    x, y = batch()
+    for _ in range(3):
+        optimizer.zero_grad()
+        output, bias = net(x)
+        (F.cross_entropy(output, y) + bias.square().sum()).backward()
+        optimizer.step()
+
+
+def test_network_can_be_pickled_while_attached(tmp_path):
+    net, objective, optimizer = make()
+    objective.attach(optimizer)
+    torch.save(net, tmp_path / "net.pt")
+    again = torch.load(tmp_path / "net.pt", weights_only=False)
+    again(batch()[0])
+    assert same(again, copies(net))
+    assert copy.deepcopy(objective).posterior.attachment is None
+
+
+def test_estimates_with_a_pending_draw():
+    net, objective, optimizer = make()
+    objective.attach(optimizer)
+    x, y = batch()
+    loss = F.cross_entropy(net(x), y)
+    objective.estimate(lambda: -F.cross_entropy(net(x), y, reduction="sum"), samples=2)
+    loss.backward()
+    optimizer.step()
+    assert_same_training((net, objective), explicit(steps=1), exact=False)
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_checkpointing_the_whole_network(reentrant):
+    net, objective, optimizer = make()
+    objective.attach(optimizer)
+    x, y = batch()
+    optimizer.zero_grad()
+    F.cross_entropy(checkpoint(net, x.requires_grad_(), use_reentrant=reentrant), y).backward()
+    if reentrant:  # its forward pass runs without gradients, so there is no draw to learn from
+        with pytest.raises(RuntimeError, match="use_reentrant=True"):
+            optimizer.step()
+    else:
+        optimizer.step()
+        assert_same_training((net, objective), explicit(steps=1), exact=False)
+
+
+def test_fused_optimizer_with_grad_scaler():
+    results = []
+    for fused in (False, True):
+        torch.manual_seed(0)
+        net, objective, optimizer = make(Net(dtype=torch.float32), fused=fused)
+        objective.attach(optimizer)
+        scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+        x, y = batch(dtype=torch.float32)
+        for _ in range(3):
+            optimizer.zero_grad()
+            scaler.scale(F.cross_entropy(net(x), y)).backward()
+            scaler.step(optimizer)
+            scaler.update()
+        results.append((net, objective))
+    assert_same_training(*results, exact=False)
+
+
+def test_grad_scaler_recovers_when_the_model_clears_gradients():
+    net, objective, optimizer = make(Net(dtype=torch.float32))
+    objective.attach(optimizer)
+    scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
+    x, y = batch(dtype=torch.float32)
+    for step in range(4):
+        net.zero_grad(set_to_none=False)
+        factor = float("inf") if step == 1 else 1.0
+        scaler.scale(F.cross_entropy(net(x), y) * factor).backward()
+        before = copies(net)
+        scaler.step(optimizer)
+        scaler.update()
+        assert same(net, before) == (step == 1)
+
+
+def test_gradients_cleared_between_forward_and_backward():
+    results = []
+    for late in (False, True):
+        net, objective, optimizer = make()
+        objective.attach(optimizer)
+        x, y = batch()
+        for _ in range(3):
+            if not late:
+                net.zero_grad()
+            loss = F.cross_entropy(net(x), y)
+            if late:
+                net.zero_grad()
+            loss.backward()
+            optimizer.step()
+        results.append((net, objective))
+    assert_same_training(*results)
+
+
+def test_optimizers_with_parameter_names():
+    net, objective, _ = make()
+    for decay in (0.0, 0.1):
+        optimizer = torch.optim.SGD(net.named_parameters(), lr=0.1, weight_decay=decay)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            handle = objective.attach(optimizer)
+        assert all(len(group["params"]) == len(group["param_names"]) for group in optimizer.param_groups)
+        handle.remove()
+        assert optimizer.param_groups[0]["param_names"] == [name for name, _ in net.named_parameters()]
+        assert len(optimizer.param_groups) == 1
 
 
 def test_closures_are_refused():

@@ -10,7 +10,9 @@ from deelbo.likelihoods import Categorical, Gaussian
 def test_categorical_is_cross_entropy():
     logits, y = torch.randn(6, 4, dtype=torch.float64), torch.randint(4, (6,))
     likelihood = Categorical()
+    ignoring = torch.where(torch.arange(6) < 3, y, -100)
     torch.testing.assert_close(likelihood(logits, y), F.cross_entropy(logits, y))
+    torch.testing.assert_close(likelihood(logits, ignoring), F.cross_entropy(logits, ignoring))
     expected = torch.distributions.Categorical(logits=logits).log_prob(y)
     torch.testing.assert_close(likelihood.log_prob(logits, y), expected)
     torch.testing.assert_close(likelihood.log_likelihood(logits, y), expected.sum())

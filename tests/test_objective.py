@@ -157,6 +157,8 @@ def test_value_and_estimate():
     assert float(value) == pytest.approx(expected, rel=1e-10)
     with pytest.raises(ValueError, match="samples"):
         objective.estimate(log_likelihood, samples=0)
+    with pytest.raises(ValueError, match="one number"):
+        objective.estimate(lambda: torch.zeros(12))
 
 
 def test_estimates_run_in_eval_mode_and_put_every_mode_back():

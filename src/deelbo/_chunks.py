@@ -85,7 +85,8 @@ class ChunkCache:
         # The cached views keep the old memory alive, so an unchanged address is an unchanged tensor.
         where = [(t.data_ptr(), t.stride()) for t in tensors]
         if where != self._where:
-            self._chunks = [chunk for t in tensors for chunk in split(t)]
+            with torch.inference_mode(False):  # or the views would be of no use outside of inference mode
+                self._chunks = [chunk for t in tensors for chunk in split(t)]
             self._where = where
         return self._chunks
 
@@ -105,7 +106,8 @@ class TensorList(nn.Module):
             tensor = self._buffers[name]
             assert tensor is not None
             if tensor.device != parameter.device or tensor.dtype != parameter.dtype or not aligned(tensor, parameter):
-                self._buffers[name] = torch.empty_like(parameter, requires_grad=False).copy_(tensor)
+                with torch.inference_mode(False):
+                    self._buffers[name] = torch.empty_like(parameter, requires_grad=False).copy_(tensor)
         return self._cache(list(self.buffers()))
 
 
@@ -164,12 +166,22 @@ def _executor() -> ThreadPoolExecutor:
     global _pool
     if _pool is None:
         threads = torch.get_num_threads()
-        _pool = ThreadPoolExecutor(_MAX_WORKERS, "deelbo", initializer=_without_openmp)
-        started = threading.Barrier(_MAX_WORKERS + 1)
-        for _ in range(_MAX_WORKERS):
-            _pool.submit(started.wait)
-        started.wait()
-        torch.set_num_threads(threads)  # the workers have set the default of threads to come as well
+        pool = ThreadPoolExecutor(_MAX_WORKERS, "deelbo", initializer=_without_openmp)
+        started, all_started = threading.Semaphore(0), threading.Event()
+
+        def hold() -> None:  # so that each of these tasks needs a thread of its own
+            started.release()
+            all_started.wait()
+
+        try:
+            for _ in range(_MAX_WORKERS):
+                pool.submit(hold)
+            for _ in range(_MAX_WORKERS):
+                started.acquire()
+        finally:
+            all_started.set()
+            torch.set_num_threads(threads)  # the workers have set the default of threads to come as well
+        _pool = pool
     return _pool
 
 
@@ -216,7 +228,8 @@ def buffer(like: Tensor, slot: int = 0, dtype: torch.dtype | None = None) -> Ten
     scratch = buffers.get(key)
     if scratch is None or scratch.numel() < like.numel():
         size = _CPU_CHUNK if like.device.type == "cpu" else like.numel()
-        scratch = buffers[key] = torch.empty(size, dtype=dtype, device=like.device)
+        with torch.inference_mode(False):
+            scratch = buffers[key] = torch.empty(size, dtype=dtype, device=like.device)
     return scratch if scratch.numel() == like.numel() else scratch[: like.numel()]
 
 
@@ -244,10 +257,15 @@ def mix(*numbers: int) -> int:
     return state & _MASK
 
 
+def wide(chunk: Tensor, slot: int = 0) -> Tensor:
+    """Return a float64 copy in a scratch chunk (the chunk itself where the device has no float64)."""
+    return chunk if chunk.device.type == "mps" else buffer(chunk, slot, torch.float64).copy_(chunk)
+
+
 def sum_of_squares(chunk: Tensor) -> Tensor:
-    """Return |chunk|^2, squared and added up in float64 (float32 where the device has no other)."""
-    wide = chunk if chunk.device.type == "mps" else buffer(chunk, dtype=torch.float64).copy_(chunk)
-    return torch.dot(wide, wide)
+    """Return |chunk|^2, squared and added up in float64."""
+    copy = wide(chunk)
+    return torch.dot(copy, copy)
 
 
 def grad_chunks(parameters: Sequence[Tensor], create: bool) -> list[Tensor | None]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import sys
 import warnings
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
@@ -25,7 +26,9 @@ class Attachment:
     - A forward pass in train mode (with gradients enabled) draws weights from q, unless a draw is waiting for its
       backward pass already. Forward passes in eval mode, or without gradients, see the means.
     - The end of the backward pass puts the means back, so a skipped optimizer step, an evaluation or a checkpoint
-      find no noise. A second backward pass through the same graph writes the same draw again.
+      find no noise. A second backward pass through the same graph writes the same draw again. After a Ctrl-C in the
+      forward pass, or an exception in the backward pass, of which PyTorch tells no hook, they come back with the next
+      call of the network, `state_dict()`, `load_state_dict()`, `optimizer.step()` or `remove()`.
     - `optimizer.step()` first adds the gradient of KL / (kappa N) and updates the prior variances.
 
     The scale joins the optimizer's first parameter group without weight decay, so that existing schedules apply to it.
@@ -43,33 +46,45 @@ class Attachment:
         while isinstance(inner := getattr(optimizer, "optimizer", None), torch.optim.Optimizer):
             optimizer = inner  # accelerate wraps it
         self.objective, self.posterior, self.optimizer = objective, objective.posterior, optimizer
-        if self.posterior.attached:
-            raise RuntimeError("the posterior is attached already: call handle.remove() first")
+        if unwrap(self.posterior.model) in _attached:
+            raise RuntimeError("the network is attached already: call remove() of that handle first")
         self._check_optimizer()
         self._joined = self._join_optimizer()
         self._key: int | None = None  # of the draw of the latest training forward pass
         self._backward_pass: int | None = None  # the one at whose end the means come back
-        self._gradients_before: list[tuple[int, int] | None] = []
+        self._marks: list[tuple[int, int] | None] = []  # of the gradients when the draw began
         self._mean_in_place: AbstractContextManager[None] | None = None  # during an evaluation amid a draw
         self._handles = self._register()
-        self.posterior.attached = True
+        self.posterior.attachment = self
+        _attached.add(unwrap(self.posterior.model))
 
     def remove(self) -> None:
         """Detach: the means are in place, and the network and the optimizer are as they were before."""
+        if not self._handles:
+            return
         for handle in self._handles:
             handle.remove()
         self._handles.clear()
-        self._end()
-        self.posterior.attached = False
+        self._leave_mean()
+        if self._drawn:
+            self.posterior.end()  # seen by autograd, so that a pending backward pass fails
+        self.posterior.attachment = None
+        _attached.discard(unwrap(self.posterior.model))
         joined = {id(p) for p in self._joined}
         for group in list(self.optimizer.param_groups):
-            if rest := [p for p in group["params"] if id(p) not in joined]:
-                group["params"] = rest
-            elif group["params"]:  # a group that was made for the scale
+            rest = [i for i, p in enumerate(group["params"]) if id(p) not in joined]
+            if len(rest) == len(group["params"]):
+                continue
+            if not rest:  # a group that was made for the scale
                 self.optimizer.param_groups.remove(group)
+            for key in ("params", "param_names"):
+                if key in group:
+                    group[key] = [group[key][i] for i in rest]
         for parameter in self._joined:
             self.optimizer.state.pop(parameter, None)
-        self._joined = []
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> None:
+        """Leave a copy of the posterior unattached."""
 
     # ---- the optimizer ----
 
@@ -94,19 +109,25 @@ class Attachment:
         """Give the scale to the optimizer; weight decay would pull it towards softplus(0) = 0.69, so never under it."""
         present = {id(p) for group in self.optimizer.param_groups for p in group["params"]}
         scale = [p for p in self.posterior.scale_parameters() if id(p) not in present]
-        for group in self.optimizer.param_groups:
-            if scale and not group.get("weight_decay"):
-                group["params"].extend(scale)
-                return scale
-        if scale:
-            first = {key: value for key, value in self.optimizer.param_groups[0].items() if key != "params"}
-            self.optimizer.add_param_group({**first, "params": scale, "weight_decay": 0.0})
+        if not scale:
+            return []
+        names = [f"posterior.raw_scale.{i}" for i in range(len(scale))]
+        group = next((g for g in self.optimizer.param_groups if not g.get("weight_decay")), None)
+        if group is None:
+            group = {**self.optimizer.param_groups[0], "params": list(scale), "weight_decay": 0.0}
+            if "param_names" in group:
+                group["param_names"] = names
+            self.optimizer.param_groups.append(group)
+            return scale
+        group["params"].extend(scale)
+        if "param_names" in group:
+            group["param_names"].extend(names)
         return scale
 
-    # ---- hooks: plain functions, so that a deep copy of the network (an EMA) does not copy the posterior ----
+    # ---- hooks ----
 
     def _register(self) -> list[Any]:
-        model = self.posterior.model
+        model, members = self.posterior.model, set(unwrap(self.posterior.model).modules())
 
         @torch.compiler.disable
         def before_forward(module: nn.Module, args: Any) -> None:
@@ -118,23 +139,19 @@ class Attachment:
             if module is model:
                 self._after_forward(module, output)
 
-        def before_state_dict(module: nn.Module, prefix: str, keep_vars: bool) -> None:
-            if module is unwrap(model):
+        def on_state_dict(module: nn.Module, *args: Any) -> None:
+            if module in members:
                 self._end()
 
         def before_step(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
             self._before_step(args, kwargs)
 
-        def after_step(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
-            for parameter in self.posterior.scale_parameters():
-                parameter.grad = None  # a loop that clears gradients by model.zero_grad() would not
-
         return [
-            model.register_forward_pre_hook(before_forward),
-            model.register_forward_hook(after_forward, always_call=True),
-            unwrap(model).register_state_dict_pre_hook(before_state_dict),
+            model.register_forward_pre_hook(_Hook(before_forward)),
+            model.register_forward_hook(_Hook(after_forward), always_call=True),
+            *(module.register_state_dict_pre_hook(_Hook(on_state_dict)) for module in members),
+            unwrap(model).register_load_state_dict_pre_hook(_Hook(on_state_dict)),
             self.optimizer.register_step_pre_hook(before_step),
-            self.optimizer.register_step_post_hook(after_step),
         ]
 
     @property
@@ -145,6 +162,8 @@ class Attachment:
     def _before_forward(self, model: nn.Module) -> None:
         self._handled = sys.exc_info()[1]  # of an except block around the training loop
         self._leave_mean()
+        if _in_backward():
+            return  # a recomputation under activation checkpointing, whose draw is in place
         if model.training and torch.is_grad_enabled():
             if not self.posterior.sampling:
                 self._begin(self.posterior.next_key())
@@ -155,12 +174,12 @@ class Attachment:
     def _after_forward(self, model: nn.Module, output: Any) -> None:
         if self._mean_in_place is not None:
             self._leave_mean()
-        elif self._drawn and model.training and torch.is_grad_enabled():
+        elif self._drawn and model.training and torch.is_grad_enabled() and not _in_backward():
             if sys.exc_info()[1] is not self._handled:  # the forward pass failed
                 self._end()
                 return
             for tensor in _tensors(output):
-                if tensor.requires_grad:
+                if tensor.requires_grad and not tensor.is_leaf:  # a parameter in the output would keep the hook
                     tensor.register_hook(self._on_gradient(self.posterior.key))
 
     def _on_gradient(self, key: int | None) -> Callable[[Tensor], None]:
@@ -183,7 +202,7 @@ class Attachment:
 
     def _after_backward(self) -> None:
         # torch.autograd.grad() on the way to the loss (a gradient penalty) leaves the draw for the pass to come.
-        if self._drawn and self._gradients() != self._gradients_before:
+        if self._drawn and self.posterior.gradient_marks() != self._marks:
             self._end()
 
     def _before_step(self, args: Any, kwargs: Any) -> None:
@@ -193,22 +212,24 @@ class Attachment:
         if not self.posterior.collected:
             raise RuntimeError(
                 "optimizer.step() without a backward pass through a training-mode call of the attached network: "
-                "call the network itself (not its submodules or .forward), in train mode"
+                "call the network itself (not its submodules or .forward), in train mode, and not as a whole under "
+                "checkpoint(use_reentrant=True)"
             )
-        self.objective.backward()
+        # A fused optimizer unscales by itself what a GradScaler has scaled, and the KL with it.
+        loss_scale = getattr(self.optimizer, "grad_scale", None)
+        self.objective.add_rest(1.0 if loss_scale is None else float(loss_scale))
 
     # ---- draws ----
-
-    def _gradients(self) -> list[tuple[int, int] | None]:
-        """Return marks that change whenever a gradient is accumulated."""
-        grads = (p.grad for p in self.posterior.means.values())
-        return [None if g is None else (id(g), g._version) for g in grads]
 
     def _begin(self, key: int) -> None:
         self._key = key
         with torch.autograd._unsafe_preserve_version_counter(tuple(self.posterior.means.values())):
             self.posterior.begin(key, track=True)
-        self._gradients_before = self._gradients()
+        self._marks = self.posterior.gradient_marks()
+
+    def pause(self) -> None:
+        """Put the means back now; a backward pass to come writes its draw again."""
+        self._end()
 
     def _end(self) -> None:
         self._leave_mean()
@@ -220,6 +241,30 @@ class Attachment:
         if self._mean_in_place is not None:
             context, self._mean_in_place = self._mean_in_place, None
             context.__exit__(None, None, None)
+
+
+_attached: weakref.WeakSet[nn.Module] = weakref.WeakSet()  # networks
+
+
+class _Hook:
+    """A hook that copies and pickles of the network do without: an average of the weights is a plain network."""
+
+    def __init__(self, function: Callable[..., None] | None = None) -> None:
+        self.function = function
+
+    def __call__(self, *args: Any) -> None:
+        if self.function is not None:
+            self.function(*args)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> _Hook:
+        return _Hook()
+
+    def __reduce__(self) -> tuple[type[_Hook], tuple[()]]:
+        return _Hook, ()
+
+
+def _in_backward() -> bool:
+    return torch._C._current_graph_task_id() != -1
 
 
 def _tensors(output: Any) -> Iterator[Tensor]:

@@ -43,6 +43,10 @@ class Categorical(Likelihood):
         """
         return -F.cross_entropy(output, target, reduction="none")
 
+    def forward(self, output: Tensor, target: Tensor) -> Tensor:
+        """Return `cross_entropy(output, target)`, a mean over the examples whose target is not -100 (ignored)."""
+        return F.cross_entropy(output, target)
+
 
 class Gaussian(Likelihood):
     r"""p(y | output) = N(y | output, noise^2 I) with a learned noise.

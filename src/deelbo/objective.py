@@ -58,14 +58,21 @@ class DataEmphasizedELBO(nn.Module):
         """Iterate over the parameters of the posterior: all that the optimizer should move."""
         return self.posterior.named_parameters(prefix, recurse, remove_duplicate)
 
-    def backward(self) -> None:
-        """Add the rest of the gradient of mean NLL + KL / (kappa N), after the loss's own `backward()`.
+    def backward(self, loss_scale: float = 1.0) -> None:
+        """Add the rest of the gradient of mean NLL + KL / (kappa N), after the loss's own `backward()`; once a step.
 
         First the learned prior variances move to their optimum; there dKL/dv = 0, so they count as constants.
 
+        Args:
+            loss_scale: By what the losses were multiplied and not divided again: `scaler.get_scale()` of a GradScaler
+                whose `unscale_` comes later.
+
         Raises:
-            RuntimeError: Inside a `sample()` block, or if no such block has brought a gradient since the last call.
+            RuntimeError: Inside a `sample()` block, if no such block has brought a gradient since the last call, or if
+                the objective is attached.
         """
+        if self.posterior.attachment is not None:
+            raise RuntimeError("the objective is attached: optimizer.step() calls this by itself")
         if self.posterior.sampling:
             raise RuntimeError("call objective.backward() after the posterior.sample() block, not inside")
         if not self.posterior.collected:
@@ -73,9 +80,13 @@ class DataEmphasizedELBO(nn.Module):
                 "no gradient has come from a posterior.sample() block since the last objective.backward(): "
                 "call loss.backward() inside the block"
             )
-        self.posterior.collected = False
+        self.add_rest(loss_scale)
+
+    def add_rest(self, loss_scale: float) -> None:
+        """Do what `backward` says, unasked; for hooks."""
+        self.posterior.collected, self.posterior.finished = False, True
         self.posterior.average_scale_gradient()
-        weight = 1 / (self.kappa * self.num_data)
+        weight = loss_scale / (self.kappa * self.num_data)
         reuse = self.prior.update_variances(self.posterior)
         self.prior.add_gradient(weight, reuse)
         self.posterior.add_kl_gradient(self.prior.named_groups().values(), weight)
@@ -147,8 +158,12 @@ class DataEmphasizedELBO(nn.Module):
         for s in range(samples):
             with self.posterior.sample(seed=seed * 1_000_003 + s):
                 value = torch.as_tensor(log_likelihood_fn()).detach().to("cpu", torch.float64)
+                if value.numel() != 1:
+                    raise ValueError(
+                        f"log_likelihood_fn must return one number, the sum, not shape {list(value.shape)}"
+                    )
                 ratio = self.prior.log_prob() - self.posterior.log_prob() if ratios else torch.zeros(())
-            yield value, ratio
+            yield value.reshape(()), ratio
 
 
 @contextmanager

@@ -1,3 +1,4 @@
+import copy
 import os
 import signal
 
@@ -293,3 +294,111 @@ def test_channels_last_and_moved_weights(posterior_class):
         net(torch.randn(2, 3, 5, 5, dtype=torch.float64)).square().sum().backward()
     assert same(net, before)
     assert all(bool(p.grad.isfinite().all()) for p in posterior.scale_parameters())
+
+
+def test_weights_that_share_memory_are_refused():
+    net = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+    net[1].weight.data = net[0].weight.data
+    with pytest.raises(ValueError, match=r'"0.weight" and "1.weight" share memory'):
+        deelbo.IsotropicPosterior(net)
+    flat = torch.zeros(20)  # parts of one storage are fine
+    net[1].weight.data, net[1].bias.data = flat[:16].view(4, 4), flat[16:]
+    deelbo.IsotropicPosterior(net)
+
+
+def test_weights_that_are_no_block_of_memory_are_refused_by_name():
+    net = nn.Linear(3, 2)
+    net.weight.data = torch.zeros(2, 1).expand(2, 3)
+    with pytest.raises(ValueError, match='"weight": a weight of shape'):
+        deelbo.IsotropicPosterior(net)
+
+
+def test_optimizer_step_inside_the_block_is_an_error():
+    net = Net()
+    posterior = deelbo.IsotropicPosterior(net)
+    optimizer = torch.optim.SGD(posterior.parameters(), lr=0.1)
+    before = copies(net)
+    x, y = batch()
+
+    def train():
+        with posterior.sample():
+            F.cross_entropy(net(x), y).backward()
+            optimizer.step()
+
+    with pytest.raises(RuntimeError, match=r"call optimizer.step"):
+        train()
+    assert same(net, before)
+
+
+@pytest.mark.parametrize("during", ["swap", "restore"])
+def test_ctrl_c_in_a_pass_leaves_the_mean_and_no_stuck_state(monkeypatch, during):
+    from deelbo.posteriors import base
+
+    net = Net()
+    before = copies(net)
+    posterior = deelbo.IsotropicPosterior(net, init_scale=0.1)
+    prior = deelbo.priors.l2_zero(net, head="head")
+    real = base.over_chunks
+
+    def interrupted(*args, **options):  # as an interrupt that arrives during the pass is raised after it
+        real(*args, **options)
+        monkeypatch.setattr(base, "over_chunks", real)
+        raise KeyboardInterrupt
+
+    def look():
+        with torch.no_grad(), posterior.sample():
+            monkeypatch.setattr(base, "over_chunks", interrupted)
+            if during == "swap":
+                prior.kl(posterior)
+
+    with pytest.raises(KeyboardInterrupt):
+        look()
+    assert same(net, before)
+    with posterior.sample():
+        pass
+
+
+def test_inference_mode_leaves_training_possible():
+    net = Net()
+    posterior = deelbo.IsotropicPosterior(net)
+    prior = deelbo.priors.l2_sp(net, head="head")
+    objective = deelbo.DataEmphasizedELBO(posterior, prior, 12)
+    x, y = batch()
+    with torch.inference_mode():
+        objective.estimate(lambda: -F.cross_entropy(net(x), y, reduction="sum"), samples=2)
+        objective.estimate_importance_weighted(lambda: -F.cross_entropy(net(x), y, reduction="sum"), samples=2)
+        with posterior.sample():
+            net(x)
+    with posterior.sample():
+        F.cross_entropy(net(x), y).backward()
+    objective.backward()
+
+
+def test_numbers_out_of_range_are_refused():
+    with pytest.raises(ValueError, match="seed"):
+        deelbo.IsotropicPosterior(Net(), seed=2**63)
+    with pytest.raises(ValueError, match="between 1e-30"):
+        deelbo.IsotropicPosterior(Net(), init_scale=1e-200)
+
+
+def test_old_gradients_alone_are_no_gradient_of_the_block():
+    net = Net()
+    posterior = deelbo.IsotropicPosterior(net)
+    x, y = batch()
+    F.cross_entropy(net(x), y).backward()
+    with posterior.sample():
+        pass
+    assert not posterior.collected
+
+
+@both
+def test_deep_copies_of_an_objective_work(posterior_class):
+    net = Net()
+    posterior = posterior_class(net)
+    objective = deelbo.DataEmphasizedELBO(posterior, deelbo.priors.l2_sp(net, head="head"), 12)
+    other = copy.deepcopy(objective)
+    x, y = batch()
+    with other.posterior.sample():
+        F.cross_entropy(other.posterior.model(x), y).backward()
+    other.backward()
+    assert net.head.weight.grad is None

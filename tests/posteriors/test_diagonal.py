@@ -51,3 +51,11 @@ def test_log_prob_agrees_with_torch_distributions():
     with posterior.sample():
         torch.testing.assert_close(posterior.log_prob(), q.log_prob(net.vector()))
     assert posterior.scale.shape == (17,)
+
+
+def test_vanishing_scales_stay_finite():
+    net = Bare((3,), dtype=torch.float32)
+    posterior = deelbo.DiagonalPosterior(net)
+    posterior.raw_scale[0].data.fill_(-120)
+    prior = deelbo.priors.GaussianPrior({"all": deelbo.priors.PriorGroup(net.parameters())})
+    assert prior.kl(posterior).isfinite()

@@ -73,19 +73,22 @@ def test_gradients_cleared_inside_the_block_do_not_count():
     assert gradients[0] == pytest.approx(gradients[1], rel=1e-12)
 
 
-def test_model_zero_grad_clears_the_scale_as_well():
+@pytest.mark.parametrize("set_to_none", [True, False])
+def test_model_zero_grad_clears_the_scale_as_well(set_to_none):
     gradients = []
     for steps in (1, 2):
         torch.manual_seed(0)
         net = Net()
         posterior = deelbo.IsotropicPosterior(net)
+        objective = deelbo.DataEmphasizedELBO(posterior, deelbo.priors.l2_zero(net, head="head"), 12)
         x, y = batch()
         for _ in range(steps):
-            net.zero_grad()
+            net.zero_grad(set_to_none=set_to_none)
             with posterior.sample(seed=4):
                 F.cross_entropy(net(x), y).backward()
-        gradients.append(float(posterior.raw_scale.grad))
-    assert gradients[0] == gradients[1]
+            gradients.append(float(posterior.raw_scale.grad))
+            objective.backward()
+    assert gradients[0] == gradients[1] == gradients[2]
 
 
 def test_draws_without_gradients_leave_the_scale_alone():

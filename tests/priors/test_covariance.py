@@ -88,3 +88,17 @@ def test_state_dict_restores_what_is_derived():
     second, _ = low_rank(net, 3, seed=1)
     second.load_state_dict(first.state_dict())
     assert second.log_det() == first.log_det() == pytest.approx(float(torch.logdet(dense)))
+
+
+@pytest.mark.parametrize("diagonal", [0.1, 1e-4, 1e-6])
+def test_deviations_in_the_span_of_the_factors_do_not_cancel(diagonal):
+    generator = torch.Generator().manual_seed(0)
+    factors = torch.randn(5, 10_000, generator=generator)
+    net = Bare((10_000,), dtype=torch.float32)
+    net.p0.data = factors[0] + factors[1]
+    a = torch.full((10_000,), diagonal)
+    group = PriorGroup([net.p0], None, DiagonalPlusLowRank([a], [[u] for u in factors]))
+    u, d, a = factors.double(), net.p0.detach().double(), group.covariance.inverse.get_buffer("0").double().reciprocal()
+    t = torch.linalg.solve(torch.eye(5, dtype=torch.float64) + (u / a) @ u.T, u @ (d / a))
+    expected = float(((d - t @ u).square() / a).sum() + t @ t)
+    assert group.quadratic()[0] == pytest.approx(expected, rel=1e-4)

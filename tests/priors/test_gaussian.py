@@ -134,3 +134,15 @@ def test_wrong_groups_are_refused():
     prior = deelbo.priors.l2_zero(net, head="head")
     with pytest.raises(ValueError, match='no group "bakbone"; its groups: backbone, head'):
         prior.set_variances({"bakbone": 1.0})
+
+
+def test_states_go_by_the_name_of_the_group():
+    net = Net()
+    groups = {"a.b": list(net.head.parameters()), "c": [net.body.weight]}
+    first = GaussianPrior({name: PriorGroup(weights) for name, weights in groups.items()})
+    first.set_variances({"a.b": 2, "c": 3})
+    second = GaussianPrior({name: PriorGroup(groups[name]) for name in ("c", "a.b")})
+    second.load_state_dict(first.state_dict())
+    assert second.variances == {"c": 3.0, "a.b": 2.0}
+    with pytest.raises(ValueError, match="no elements"):
+        PriorGroup([torch.nn.Parameter(torch.zeros(0))])

@@ -6,6 +6,7 @@ import torchvision
 import transformers
 from torch import nn
 
+import deelbo
 from cases import Net
 from deelbo.priors import find_head, l2_zero
 from deelbo.priors.head import split_head
@@ -106,3 +107,28 @@ def test_wrong_names_are_refused():
 def test_names_match_whole_components():
     net = nn.ModuleDict({"head": nn.Linear(2, 2), "header": nn.Linear(2, 2)})
     assert sorted(split_head(net, "head")[1]) == ["head.bias", "head.weight"]
+
+
+def test_names_that_are_not_the_last_layer_are_no_classifier():
+    backbone = on_meta(lambda: timm.create_model("convnext_atto", num_classes=0))
+    for net in (
+        nn.Sequential(backbone, nn.Linear(320, 3)),
+        nn.ModuleDict({"fc": nn.Linear(2, 2), "out": nn.Linear(2, 2)}),
+    ):
+        with pytest.raises(ValueError, match="pass head="):
+            find_head(net)
+
+
+def test_tied_heads_say_what_they_are_tied_to():
+    net = nn.ModuleDict({"embed": nn.Embedding(4, 3), "lm_head": nn.Linear(3, 4, bias=False)})
+    net["lm_head"].weight = net["embed"].weight
+    with pytest.raises(ValueError, match=r'"lm_head" is tied to "embed.weight"'):
+        l2_zero(net, head="lm_head")
+
+
+def test_deterministic_parameters_have_no_prior():
+    net = Net()
+    prior = l2_zero(net, head="head", deterministic=["norm"])
+    posterior = deelbo.IsotropicPosterior(net, deterministic=["norm"])
+    assert deelbo.DataEmphasizedELBO(posterior, prior, 12).kappa > 1
+    assert prior.named_groups()["backbone"].names == ["body.weight", "body.bias"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from torch import nn
 
 from deelbo.methods.point import MaximumAPosteriori
@@ -16,7 +18,8 @@ __all__ = ["MaximumAPosteriori", "Variational", "make_method", "make_prior"]
 
 def make_prior(name: str, network: nn.Module, head: Head) -> GaussianPrior:
     """Return a prior by its name in the settings, around the network's current weights."""
-    return {"l2-sp": l2_sp, "l2-zero": l2_zero, "per-layer": per_layer}[name](network, head)
+    priors: dict[str, Callable[..., GaussianPrior]] = {"l2-sp": l2_sp, "l2-zero": l2_zero, "per-layer": per_layer}
+    return priors[name](network, head)
 
 
 def make_method(settings: Settings, network: nn.Module, head: Head, num_data: int) -> Method:

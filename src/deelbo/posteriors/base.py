@@ -6,27 +6,33 @@ so any module works. The means are kept beside it and the noise is recovered as 
 
 from __future__ import annotations
 
+import itertools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
 from deelbo import _distributed
-from deelbo._chunks import ChunkCache, buffer, grad_chunks, mix, over_chunks
+from deelbo._chunks import ChunkCache, buffer, flat, grad_chunks, mix, over_chunks
 from deelbo._modules import select, trainable
 
 if TYPE_CHECKING:
+    from deelbo.attachment import Attachment
     from deelbo.priors.gaussian import PriorGroup
 
 
 def inverse_softplus(value: float) -> float:
-    """Return u with softplus(u) = value, accurately for tiny values too."""
-    if not 0 < value < math.inf:
-        raise ValueError(f"a scale must be positive and finite, not {value}")
+    """Return u with softplus(u) = value, accurately for tiny values too.
+
+    Raises:
+        ValueError: If the value is no scale that float32 could use.
+    """
+    if not 1e-30 < value < 1e30:
+        raise ValueError(f"a scale must be positive, between 1e-30 and 1e30, not {value}")
     return value + math.log(-math.expm1(-value))
 
 
@@ -64,6 +70,9 @@ class GaussianPosterior(nn.Module, ABC):
         if not self._means:
             raise ValueError("every trainable parameter is deterministic, so q would be empty")
         self._random = list(self._means.values())
+        _check_memory(self._means)
+        if seed is not None and not 0 <= seed < 2**63:
+            raise ValueError(f"seed must be from 0 to 2**63 - 1, not {seed}")
         self.seed = int(torch.randint(2**62, ())) if seed is None else seed
         self.draws = 0  # how many of the sequence have been drawn
         self._synchronize = synchronize
@@ -71,8 +80,10 @@ class GaussianPosterior(nn.Module, ABC):
         self._open: int | None = None  # the key of the draw in place
         self._swapped = False  # inside at_mean(): the means are in place, the draw is in `_saved`
         self._tracking = False  # whether backward passes of this draw count
-        self.attached = False  # whether hooks draw by themselves
+        self.attachment: Attachment | None = None  # the hooks that draw by themselves
         self.collected = False  # whether a draw has brought gradients since objective.backward()
+        self.finished = False  # whether objective.backward() has been called since the last draw
+        self._marks: list[tuple[int, int] | None] = []  # of the gradients when the draw began
         self._saved: list[Tensor] = []
         self._kept = bytearray()
         self._weight_cache, self._saved_cache = ChunkCache(), ChunkCache()
@@ -143,13 +154,24 @@ class GaussianPosterior(nn.Module, ABC):
         Raises:
             RuntimeError: If the block is nested, or the network has changed after the posterior was made.
         """
+        if self.attachment is not None:
+            self.attachment.pause()  # its pending backward pass, if there is one, writes its draw again
         if self.sampling:
             raise RuntimeError("the weights are a draw already: posterior.sample() blocks cannot be nested")
-        try:
-            self.begin(self.next_key() if seed is None else mix(seed))
-            yield
-        finally:
-            self.end()
+        # Without gradients nothing in the block depends on the draw after it, so a graph from before stays valid.
+        unseen = torch.autograd._unsafe_preserve_version_counter(tuple(self._random))
+        with nullcontext() if torch.is_grad_enabled() else unseen:
+            try:
+                self.begin(self.next_key() if seed is None else mix(seed))
+                versions = [p._version for p in self._random]
+                yield
+                if versions != [p._version for p in self._random]:
+                    raise RuntimeError(
+                        "the weights were changed inside the posterior.sample() block, and the change is lost: "
+                        "call optimizer.step() after it"
+                    )
+            finally:
+                self.end()
 
     def next_key(self) -> int:
         """Return the key of the next draw in the sequence."""
@@ -175,16 +197,29 @@ class GaussianPosterior(nn.Module, ABC):
         self._open = key
         try:
             self._perturb(key, weights, saved, self._kept)
-            if self._tracking and self._has_gradients():
-                # What was accumulated before this draw is not its gradient: subtract now what end() will add.
-                self._collect(-1.0, weights, saved, restore=False)
-            elif self._tracking:
-                for raw in self.scale_parameters():
-                    raw.grad = None  # the loop has cleared the gradients, perhaps by model.zero_grad()
+            self._marks = self.gradient_marks()
+            if self._tracking:
+                self._start_scale_gradient(weights, saved)
         except BaseException:
             self._tracking = False
             self.end()
             raise
+
+    def _start_scale_gradient(self, weights: list[Tensor], saved: list[Tensor]) -> None:
+        scales = self.scale_parameters()
+        fresh = self.finished or not any(self._marks)
+        if fresh or not all(raw.grad is None or bool(raw.grad.isfinite().all()) for raw in scales):
+            # A new step, or one that a GradScaler has skipped; model.zero_grad() has not cleared the scale's gradient.
+            for raw in scales:
+                raw.grad = None
+        if not fresh:
+            # What was accumulated before this draw is not its gradient: subtract now what end() will add.
+            self._collect(-1.0, weights, saved, restore=False)
+        self.finished = False
+
+    def gradient_marks(self) -> list[tuple[int, int] | None]:
+        """Return marks that change whenever a gradient is accumulated."""
+        return [None if p.grad is None else (id(p.grad), p.grad._version) for p in self._random]
 
     def end(self) -> None:
         """Write the means back, bit for bit, and add the loss's gradient to the scale's, if there is a draw."""
@@ -195,15 +230,19 @@ class GaussianPosterior(nn.Module, ABC):
         weights, saved = self._weight_cache(self._random), self._saved_cache(self._saved)
         restored = False
         try:
-            if self._tracking and self._has_gradients():
+            marks = self.gradient_marks()
+            if self._tracking and any(marks):
                 self._collect(1.0, weights, saved, restore=True)
-                self.collected = restored = True
+                restored = True
+                self.collected = self.collected or marks != self._marks
         finally:
-            if not restored:
-                kept = [k for k, done in enumerate(self._kept) if done]
-                over_chunks(_restore, [weights[k] for k in kept], [saved[k] for k in kept], workers=True)
-            self._open = None
-            torch.clear_autocast_cache()
+            try:
+                if not restored:
+                    kept = [k for k, done in enumerate(self._kept) if done]
+                    over_chunks(_restore, [weights[k] for k in kept], [saved[k] for k in kept], workers=True)
+            finally:  # the pass has finished, even if a Ctrl-C follows it
+                self._open = None
+                torch.clear_autocast_cache()
 
     @contextmanager
     def at_mean(self) -> Iterator[None]:
@@ -225,9 +264,11 @@ class GaussianPosterior(nn.Module, ABC):
 
         # The draw is back before autograd looks again, so a pending backward pass stays valid.
         with torch.autograd._unsafe_preserve_version_counter(tuple(self._random)):
-            over_chunks(task, self._weight_cache(self._random), self._saved_cache(self._saved), workers=True)
-        torch.clear_autocast_cache()
-        self._swapped = not self._swapped
+            try:
+                over_chunks(task, self._weight_cache(self._random), self._saved_cache(self._saved), workers=True)
+            finally:  # the pass has finished, even if a Ctrl-C follows it
+                self._swapped = not self._swapped
+                torch.clear_autocast_cache()
 
     def average_scale_gradient(self) -> None:
         """Agree with the other data-parallel processes on the loss's gradient of the scale."""
@@ -247,12 +288,10 @@ class GaussianPosterior(nn.Module, ABC):
             raise RuntimeError(f'parameter "{new[0]}" became trainable after the posterior was made: make a new one')
         weights = self._weight_cache(self._random)
         if weights is not self._room_for:  # the first time, and whenever a weight has moved
-            self._saved = [torch.empty_like(p, requires_grad=False) for p in self._random]
+            with torch.inference_mode(False):
+                self._saved = [torch.empty_like(p, requires_grad=False) for p in self._random]
             self._room_for = weights
         return weights
-
-    def _has_gradients(self) -> bool:
-        return any(p.grad is not None for p in self._random)
 
     def _grads(self) -> list[Tensor | None]:
         return grad_chunks(self._random, create=False)
@@ -282,6 +321,30 @@ class GaussianPosterior(nn.Module, ABC):
     @abstractmethod
     def add_kl_gradient(self, groups: Iterable[PriorGroup], weight: float) -> None:
         """Add weight * d KL / d scale to the scale's gradient."""
+
+
+def _check_memory(parameters: dict[str, nn.Parameter]) -> None:
+    """Refuse weights without a block of memory of their own, which could not be written in place.
+
+    Raises:
+        ValueError: With the names.
+    """
+    ends: list[tuple[int, int, str]] = []
+    for name, parameter in parameters.items():
+        try:
+            flat(parameter)
+        except ValueError as error:
+            raise ValueError(f'parameter "{name}": {error}') from None
+        if parameter.device.type != "meta" and parameter.numel():
+            start = parameter.data_ptr()
+            ends.append((start, start + parameter.numel() * parameter.element_size(), name))
+    ends.sort()
+    for (_, end, name), (start, _, other) in itertools.pairwise(ends):
+        if start < end:
+            raise ValueError(
+                f'parameters "{name}" and "{other}" share memory without being one parameter; '
+                "tie them by assigning the same nn.Parameter to both modules"
+            )
 
 
 def _restore(k: int, weight: Tensor, saved: Tensor) -> None:

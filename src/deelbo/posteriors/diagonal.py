@@ -47,7 +47,6 @@ class DiagonalPosterior(GaussianPosterior):
                 raise ValueError(f'parameter "{name}" is complex; DiagonalPosterior takes real weights only')
         start = inverse_softplus(init_scale)
         self.raw_scale = nn.ParameterList(torch.full_like(p, start, requires_grad=False) for p in self._random)
-        self._raw_of = {id(p): raw for p, raw in zip(self._random, self.raw_scale, strict=True)}
         self._raw_cache = ChunkCache()
 
     @property
@@ -60,7 +59,7 @@ class DiagonalPosterior(GaussianPosterior):
         drawn = self.sampling and not self._swapped
 
         def task(k: int, weight: Tensor, mean: Tensor, raw: Tensor) -> Tensor:
-            scale = F.softplus(raw)
+            scale = _softplus(raw)
             value = scale.log().sum(dtype=torch.float64)
             return value + 0.5 * sum_of_squares((weight - mean).div_(scale)) if drawn else value
 
@@ -72,7 +71,7 @@ class DiagonalPosterior(GaussianPosterior):
         """Return sum_i log scale_i^2 over the group."""
 
         def task(k: int, raw: Tensor) -> Tensor:
-            return 2 * F.softplus(raw).log_().sum(dtype=torch.float64)
+            return 2 * _softplus(raw).log_().sum(dtype=torch.float64)
 
         return float(over_chunks(task, self._raw(group.weights)))
 
@@ -80,7 +79,7 @@ class DiagonalPosterior(GaussianPosterior):
         """Return sum_i scale_i^2 (Sigma_g^-1)_ii."""
 
         def task(k: int, raw: Tensor, inverse: Tensor | None) -> Tensor:
-            squares = F.softplus(raw).square_()
+            squares = _softplus(raw).square_()
             return (squares if inverse is None else squares.mul_(inverse)).sum(dtype=torch.float64)
 
         return float(over_chunks(task, self._raw(group.weights), group.inverse_diagonal()))
@@ -91,12 +90,12 @@ class DiagonalPosterior(GaussianPosterior):
             variance = group.variance
 
             def task(k: int, raw: Tensor, grad: Tensor, inverse: Tensor | None, variance: float = variance) -> None:
-                scale = F.softplus(raw)
+                scale = _softplus(raw)
                 slope = scale / variance if inverse is None else scale * inverse / variance
                 grad.addcmul_(slope.sub_(scale.reciprocal_()), torch.sigmoid(raw), value=weight)
 
-            raws = [self._raw_of[id(p)] for p in group.weights]
-            over_chunks(task, self._raw(group.weights), grad_chunks(raws, create=True), group.inverse_diagonal())
+            grads = grad_chunks(self._raw_of(group.weights), create=True)
+            over_chunks(task, self._raw(group.weights), grads, group.inverse_diagonal())
 
     def _raw(self, parameters: Sequence[Tensor] | None = None) -> list[Tensor]:
         """Return the chunks of the unconstrained scales, of some parameters or of all."""
@@ -105,23 +104,32 @@ class DiagonalPosterior(GaussianPosterior):
                 raw.data = torch.empty_like(parameter, requires_grad=False).copy_(raw)
         if parameters is None:
             return self._raw_cache(list(self.raw_scale))
-        return ChunkCache()([self._raw_of[id(p)] for p in parameters])
+        return ChunkCache()(self._raw_of(parameters))
+
+    def _raw_of(self, parameters: Sequence[Tensor]) -> list[Tensor]:
+        raws = {id(p): raw for p, raw in zip(self._random, self.raw_scale, strict=True)}
+        return [raws[id(p)] for p in parameters]
 
     def _perturb(self, key: int, weights: list[Tensor], saved: list[Tensor], kept: bytearray) -> None:
         def task(k: int, weight: Tensor, mean: Tensor, raw: Tensor) -> None:
             mean.copy_(weight)
             kept[k] = 1
-            weight.addcmul_(standard_normal(weight, key, k), F.softplus(raw))
+            weight.addcmul_(standard_normal(weight, key, k), _softplus(raw))
 
         over_chunks(task, weights, saved, self._raw(), workers=self.num_params > SMALL)
 
     def _collect(self, sign: float, weights: list[Tensor], saved: list[Tensor], restore: bool) -> None:
         def task(k: int, weight: Tensor, mean: Tensor, raw: Tensor, raw_grad: Tensor, grad: Tensor | None) -> None:
             if grad is not None:
-                eps = torch.sub(weight, mean, out=buffer(weight)).div_(F.softplus(raw))
+                eps = torch.sub(weight, mean, out=buffer(weight)).div_(_softplus(raw))
                 raw_grad.addcmul_(eps.mul_(grad), torch.sigmoid(raw), value=sign)
             if restore:
                 weight.copy_(mean)
 
         raw_grads = grad_chunks(list(self.raw_scale), create=True)
         over_chunks(task, weights, saved, self._raw(), raw_grads, self._grads())
+
+
+def _softplus(raw: Tensor) -> Tensor:
+    """Return softplus(raw), but never quite zero, so that 1/scale exists."""
+    return F.softplus(raw).clamp_(min=torch.finfo(raw.dtype).tiny)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from deelbo._chunks import TensorList, buffer, over_chunks, split, sum_of_squares
+from deelbo._chunks import TensorList, buffer, over_chunks, split, sum_of_squares, wide
 
 Chunks = Sequence[Tensor]
 OptionalChunks = Sequence[Tensor | None]
@@ -170,9 +170,10 @@ class DiagonalPlusLowRank(Covariance):
         """Return d^T Sigma^-1 d, and t."""
 
         def task(k: int, w: Tensor, m: Tensor | None, inverse: Tensor, *columns: Tensor) -> Tensor:
-            d = deviation(w, m)
-            scaled, product = torch.mul(d, inverse, out=buffer(d, 1)), buffer(d, 2)
-            return torch.stack([torch.mul(u, scaled, out=product).sum(dtype=torch.float64) for u in (d, *columns)])
+            # In float64, because the two terms of the result nearly cancel when d lies in the span of U.
+            d = wide(deviation(w, m))
+            scaled = wide(inverse, 1).mul_(d) if d.dtype == torch.float64 else inverse * d
+            return torch.stack([torch.dot(d, scaled), *(torch.dot(wide(u, 2), scaled) for u in columns)])
 
         sums = over_chunks(task, chunks, mean, self.inverse.chunks(weights), *self._columns(weights))
         projection = sums[1:]

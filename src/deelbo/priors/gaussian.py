@@ -46,6 +46,8 @@ class PriorGroup(nn.Module):
             raise ValueError("a prior group needs at least one parameter")
         self.names = [str(name) for name in named]
         self.weights: list[nn.Parameter] = list(named.values())
+        if not self.num_params:
+            raise ValueError(f"the parameters of a prior group ({', '.join(self.names)}) have no elements")
         self.learned = learned
         self.mean = None if mean is None else TensorList(shaped_like(self.weights, mean, "mean"))
         self.covariance = Identity() if covariance is None else covariance
@@ -144,12 +146,13 @@ class GaussianPrior(nn.Module):
                 if id(weight) in owners:
                     raise ValueError(f'parameter "{name}" is in the groups "{owners[id(weight)]}" and "{group_name}"')
                 owners[id(weight)] = group_name
-        self._names = list(groups)  # module names have no dots, group names may
-        self.groups = nn.ModuleList(groups.values())
+        # Under names, so that a saved state fits groups in another order; module names have no dots, group names may.
+        self.groups = nn.ModuleDict({f"group:{name.replace('.', '/')}": group for name, group in groups.items()})
+        self._names = list(groups)
 
     def named_groups(self) -> dict[str, PriorGroup]:
         """Return the groups by name."""
-        return dict(zip(self._names, self.groups, strict=True))  # type: ignore[arg-type]
+        return dict(zip(self._names, self.groups.values(), strict=True))  # type: ignore[arg-type]
 
     @property
     def variances(self) -> dict[str, float]:

@@ -13,13 +13,14 @@ _USUAL_NAMES = ("classification_head", "classifier", "fc", "heads", "head", "sco
 
 
 def split_head(
-    model: nn.Module, head: str | Iterable[str] | None
+    model: nn.Module, head: str | Iterable[str] | None, deterministic: Iterable[str] = ()
 ) -> tuple[dict[str, nn.Parameter], dict[str, nn.Parameter]]:
     """Divide the trainable parameters into backbone and head.
 
     Args:
         model: Any network.
         head: Name of the classifier module or parameter, or several names; found by `find_head` if None.
+        deterministic: Names (or prefixes) of parameters in neither, as in the posterior.
 
     Returns:
         Backbone and head, each by name; the backbone may be empty (a frozen network).
@@ -32,10 +33,14 @@ def split_head(
     for prefix in prefixes:
         if not select(parameters, [prefix]):
             network = type(unwrap(model)).__name__
-            frozen = select((name for name, _ in unwrap(model).named_parameters()), [prefix])
-            reason = "is frozen in" if frozen else "names no parameter of"
+            every = dict(unwrap(model).named_parameters(remove_duplicate=False))
+            found = select(every, [prefix])
+            tied = [name for name, p in parameters.items() if any(p is every[f] for f in found)]
+            reason = f'is tied to "{tied[0]}" in' if tied else "is frozen in" if found else "names no parameter of"
             raise ValueError(f'head "{prefix}" {reason} {network}; candidates: {", ".join(_candidates(model))}')
     names = set(select(parameters, prefixes))
+    left_out = set(select(parameters, [deterministic] if isinstance(deterministic, str) else deterministic))
+    parameters = {name: p for name, p in parameters.items() if name not in left_out}
     backbone = {name: p for name, p in parameters.items() if name not in names}
     return backbone, {name: p for name, p in parameters.items() if name in names}
 
@@ -92,7 +97,9 @@ def _usual_head(network: nn.Module, names: list[str]) -> list[str]:
     top = min(found.values())
     usual = next(u for u in _USUAL_NAMES if found.get(u) == top)
     matches = [owner for owner in owners if usual in owner.split(".") and owner.split(".").index(usual) == top]
-    return [matches[-1]]
+    matrices = [name for name, p in network.named_parameters() if p.ndim > 1]
+    # A classifier is the last layer; what bears its name elsewhere (in a block, below another head) is none.
+    return [matches[-1]] if matrices and matrices[-1].startswith(f"{matches[-1]}.") else []
 
 
 def _candidates(model: nn.Module) -> list[str]:

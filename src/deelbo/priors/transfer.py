@@ -23,31 +23,33 @@ from deelbo.priors.head import split_head
 Head = str | Iterable[str] | None
 
 
-def l2_zero(model: nn.Module, head: Head = None) -> GaussianPrior:
+def l2_zero(model: nn.Module, head: Head = None, deterministic: Iterable[str] = ()) -> GaussianPrior:
     """Return the prior w ~ N(0, lambda I), V ~ N(0, tau I): learned weight decay.
 
     Args:
         model: A network with its pretrained weights.
         head: Name of the classifier; found in timm, torchvision and Hugging Face models if None.
+        deterministic: The posterior's parameters that stay point estimates, and have no prior.
 
     Raises:
         ValueError: If the head is not found.
     """
-    backbone, classifier = split_head(model, head)
+    backbone, classifier = split_head(model, head, deterministic)
     return _transfer(backbone, classifier)
 
 
-def l2_sp(model: nn.Module, head: Head = None) -> GaussianPrior:
+def l2_sp(model: nn.Module, head: Head = None, deterministic: Iterable[str] = ()) -> GaussianPrior:
     """Return the prior w ~ N(mu, lambda I), V ~ N(0, tau I) around the current backbone ("starting point").
 
     Args:
         model: A network with its pretrained weights; a copy of the backbone's is kept.
         head: Name of the classifier; found in timm, torchvision and Hugging Face models if None.
+        deterministic: The posterior's parameters that stay point estimates, and have no prior.
 
     Raises:
         ValueError: If the head is not found.
     """
-    backbone, classifier = split_head(model, head)
+    backbone, classifier = split_head(model, head, deterministic)
     return _transfer(backbone, classifier, mean=list(backbone.values()))
 
 
@@ -59,6 +61,7 @@ def ptyl(
     deviations: Tensor,
     rank: int = 5,
     diagonal: float = 0.1,
+    deterministic: Iterable[str] = (),
 ) -> GaussianPrior:
     r"""Return the prior w ~ N(mean, lambda Sigma), V ~ N(0, tau I) of "Pre-Train Your Loss".
 
@@ -68,6 +71,7 @@ def ptyl(
     Args:
         model: A network of the source task's architecture.
         head: Name of the classifier; found in timm, torchvision and Hugging Face models if None.
+        deterministic: The posterior's parameters that stay point estimates, and have no prior.
         mean: SWAG mean of the F backbone weights, flat, in the order of `named_parameters`.
         variance: SWAG variances, of length F; values below zero (rounding) count as zero.
         deviations: Rows of deviations from the mean, [at least K, F].
@@ -77,7 +81,7 @@ def ptyl(
     Raises:
         ValueError: If a size does not fit the backbone, a value is not finite, or the rank is not available.
     """
-    backbone, classifier = split_head(model, head)
+    backbone, classifier = split_head(model, head, deterministic)
     weights = list(backbone.values())
     size = sum(w.numel() for w in weights)
     if deviations.ndim != 2 or deviations.shape[1] != size:
@@ -95,18 +99,21 @@ def ptyl(
     return _transfer(backbone, classifier, mean, covariance)
 
 
-def per_layer(model: nn.Module, head: Head = None, start: bool = True) -> GaussianPrior:
+def per_layer(
+    model: nn.Module, head: Head = None, start: bool = True, deterministic: Iterable[str] = ()
+) -> GaussianPrior:
     """Return a prior with a learned variance for every layer: N(mu_l, v_l I), and N(0, tau I) for the head.
 
     Args:
         model: A network with its pretrained weights.
         head: Name of the classifier; found in timm, torchvision and Hugging Face models if None.
+        deterministic: The posterior's parameters that stay point estimates, and have no prior.
         start: Whether the layers are centred at their current weights (as L2-SP) or at zero (as L2-zero).
 
     Raises:
         ValueError: If the head is not found.
     """
-    backbone, classifier = split_head(model, head)
+    backbone, classifier = split_head(model, head, deterministic)
     layers = dict.fromkeys(name.rpartition(".")[0] or name for name in backbone)
     groups: dict[str, PriorGroup] = {}
     for layer in layers:
