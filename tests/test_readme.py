@@ -10,7 +10,7 @@ BLOCKS = re.findall(r"```python\n(.*?)```", (Path(__file__).parents[1] / "README
 def test_examples_learn_and_agree():
     """The explicit example and the attached one do the same."""
     names, learned = {}, []
-    for block in BLOCKS[:2]:
+    for block in BLOCKS[:2]:  # the third, `finetune`, is tested in test_finetuning.py
         torch.manual_seed(0)
         exec(block, names)
         learned.append(names["prior"].variances)
