@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import itertools
+from collections.abc import Iterable, Mapping
 
 import torch
 from torch import nn
+
+from deelbo._chunks import flat
 
 
 def unwrap(model: nn.Module) -> nn.Module:
@@ -54,6 +57,30 @@ def check(name: str, parameter: nn.Parameter) -> None:
             f'parameter "{name}" is {str(parameter.dtype).removeprefix("torch.")}, whose rounding swallows noise of '
             "scale 1e-4: keep the weights in float32 (model.float()) and compute under torch.autocast instead"
         )
+
+
+def check_memory(parameters: Mapping[str, nn.Parameter]) -> None:
+    """Refuse weights without a block of memory of their own, which could not be written in place.
+
+    Raises:
+        ValueError: With the names.
+    """
+    ends: list[tuple[int, int, str]] = []
+    for name, parameter in parameters.items():
+        try:
+            flat(parameter)
+        except ValueError as error:
+            raise ValueError(f'parameter "{name}": {error}') from None
+        if parameter.device.type != "meta" and parameter.numel():
+            start = parameter.data_ptr()
+            ends.append((start, start + parameter.numel() * parameter.element_size(), name))
+    ends.sort()
+    for (_, end, name), (start, _, other) in itertools.pairwise(ends):
+        if start < end:
+            raise ValueError(
+                f'parameters "{name}" and "{other}" share memory without being one parameter; '
+                "tie them by assigning the same nn.Parameter to both modules"
+            )
 
 
 def select(names: Iterable[str], prefixes: Iterable[str]) -> list[str]:

@@ -6,7 +6,6 @@ so any module works. The means are kept beside it and the noise is recovered as 
 
 from __future__ import annotations
 
-import itertools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
@@ -17,8 +16,8 @@ import torch
 from torch import Tensor, nn
 
 from deelbo import _distributed
-from deelbo._chunks import ChunkCache, buffer, flat, grad_chunks, mix, over_chunks
-from deelbo._modules import select, trainable
+from deelbo._chunks import ChunkCache, buffer, grad_chunks, mix, over_chunks
+from deelbo._modules import check_memory, select, trainable
 
 if TYPE_CHECKING:
     from deelbo.attachment import Attachment
@@ -70,7 +69,7 @@ class GaussianPosterior(nn.Module, ABC):
         if not self._means:
             raise ValueError("every trainable parameter is deterministic, so q would be empty")
         self._random = list(self._means.values())
-        _check_memory(self._means)
+        check_memory(self._means)
         if seed is not None and not 0 <= seed < 2**63:
             raise ValueError(f"seed must be from 0 to 2**63 - 1, not {seed}")
         self.seed = int(torch.randint(2**62, ())) if seed is None else seed
@@ -321,30 +320,6 @@ class GaussianPosterior(nn.Module, ABC):
     @abstractmethod
     def add_kl_gradient(self, groups: Iterable[PriorGroup], weight: float) -> None:
         """Add weight * d KL / d scale to the scale's gradient."""
-
-
-def _check_memory(parameters: dict[str, nn.Parameter]) -> None:
-    """Refuse weights without a block of memory of their own, which could not be written in place.
-
-    Raises:
-        ValueError: With the names.
-    """
-    ends: list[tuple[int, int, str]] = []
-    for name, parameter in parameters.items():
-        try:
-            flat(parameter)
-        except ValueError as error:
-            raise ValueError(f'parameter "{name}": {error}') from None
-        if parameter.device.type != "meta" and parameter.numel():
-            start = parameter.data_ptr()
-            ends.append((start, start + parameter.numel() * parameter.element_size(), name))
-    ends.sort()
-    for (_, end, name), (start, _, other) in itertools.pairwise(ends):
-        if start < end:
-            raise ValueError(
-                f'parameters "{name}" and "{other}" share memory without being one parameter; '
-                "tie them by assigning the same nn.Parameter to both modules"
-            )
 
 
 def _restore(k: int, weight: Tensor, saved: Tensor) -> None:
