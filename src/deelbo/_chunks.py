@@ -41,11 +41,11 @@ def flat(tensor: Tensor) -> Tensor:
     Raises:
         ValueError: If elements overlap or leave gaps.
     """
-    view = tensor.detach()
+    view = tensor.detach() if tensor.requires_grad else tensor
     if view.is_complex():
         view = torch.view_as_real(view)
     if view.is_contiguous():
-        return view.view(-1)
+        return view if view.ndim == 1 else view.view(-1)
     if torch.ops.aten.is_non_overlapping_and_dense(view):
         return view.as_strided((view.numel(),), (1,))
     raise ValueError(
@@ -60,7 +60,8 @@ def aligned(tensor: Tensor, other: Tensor) -> bool:
 
 def split(tensor: Tensor) -> tuple[Tensor, ...]:
     """Cut the flat view of a tensor into the chunks of a pass."""
-    return flat(tensor).split(_chunk_size(tensor))
+    view, size = flat(tensor), _chunk_size(tensor)
+    return (view,) if len(view) <= size else view.split(size)
 
 
 def num_chunks(tensor: Tensor) -> int:
