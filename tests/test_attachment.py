@@ -1,6 +1,7 @@
+"""Attached networks: when the weights are a draw, and when the mean."""
+
 import copy
 import dataclasses
-import warnings
 
 import pytest
 import torch
@@ -8,49 +9,8 @@ import torch.nn.functional as F
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-import deelbo
+from attached import assert_same_training, attached, explicit, make
 from cases import Net, batch, copies, same
-
-
-def make(net=None, optimizer_class=torch.optim.SGD, init_scale=0.05, head="head", num_data=12, **options):
-    """Return a network, its objective and an optimizer over the network's own parameters."""
-    torch.manual_seed(0)
-    net = Net() if net is None else net
-    posterior = deelbo.IsotropicPosterior(net, init_scale=init_scale, seed=7)
-    objective = deelbo.DataEmphasizedELBO(posterior, deelbo.priors.l2_sp(net, head=head), num_data)
-    return net, objective, optimizer_class(net.parameters(), **{"lr": 0.1, **options})
-
-
-def explicit(steps=3, **options):
-    net, objective, optimizer = make(**options)
-    optimizer.param_groups[0]["params"].extend(objective.posterior.scale_parameters())
-    x, y = batch()
-    for _ in range(steps):
-        optimizer.zero_grad()
-        with objective.posterior.sample():
-            F.cross_entropy(net(x), y).backward()
-        objective.backward()
-        optimizer.step()
-    return net, objective
-
-
-def attached(steps=3, **options):
-    net, objective, optimizer = make(**options)
-    objective.attach(optimizer)
-    x, y = batch()
-    for _ in range(steps):
-        optimizer.zero_grad()
-        F.cross_entropy(net(x), y).backward()
-        optimizer.step()
-    return net, objective
-
-
-def assert_same_training(one, other, exact=True):
-    (net, objective), (other_net, other_objective) = one, other
-    compare = torch.equal if exact else torch.allclose
-    assert all(compare(p, r) for p, r in zip(net.parameters(), other_net.parameters(), strict=True))
-    assert compare(objective.posterior.scale, other_objective.posterior.scale)
-    assert objective.prior.variances == pytest.approx(other_objective.prior.variances, rel=0 if exact else 1e-6)
 
 
 @pytest.mark.parametrize(
@@ -177,67 +137,6 @@ def test_activation_checkpointing(reentrant):
         gradients.append([p.grad for p in objective.posterior.parameters()])
     for a, b in zip(*gradients, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-12)
-
-
-@pytest.mark.parametrize("set_to_none", [True, False])
-def test_step_skipped_by_the_grad_scaler_leaves_no_noise(set_to_none):
-    net, objective, optimizer = make(Net(dtype=torch.float32))
-    objective.attach(optimizer)
-    scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
-    x, y = batch(dtype=torch.float32)
-    before = copies(net)
-    variances = objective.prior.variances
-    scaler.scale(F.cross_entropy(net(x), y) * float("inf")).backward()
-    assert same(net, before)
-    scaler.step(optimizer)
-    scaler.update()
-    assert same(net, before)
-    assert objective.prior.variances == variances
-    for _ in range(3):
-        optimizer.zero_grad(set_to_none=set_to_none)
-        scaler.scale(F.cross_entropy(net(x), y)).backward()
-        scaler.step(optimizer)
-        scaler.update()
-    assert not same(net, before)
-    assert all(bool(p.isfinite().all()) for p in objective.posterior.parameters())
-
-
-def test_grad_scaler_does_not_change_the_training():
-    results = []
-    for enabled in (False, True):
-        torch.manual_seed(0)
-        net, objective, optimizer = make(Net(dtype=torch.float32))
-        objective.attach(optimizer)
-        scaler = torch.amp.GradScaler("cpu", init_scale=1024.0, enabled=enabled)
-        x, y = batch(dtype=torch.float32)
-        for _ in range(3):
-            optimizer.zero_grad()
-            scaler.scale(F.cross_entropy(net(x), y)).backward()
-            scaler.unscale_(optimizer)
-            scaler.step(optimizer)
-            scaler.update()
-        results.append((net, objective))
-    assert_same_training(*results, exact=False)
-
-
-def test_explicit_loop_with_grad_scaler():
-    results = []
-    for enabled in (False, True):
-        torch.manual_seed(0)
-        net, objective, _ = make(Net(dtype=torch.float32))
-        optimizer = torch.optim.SGD(objective.posterior.parameters(), lr=0.1)
-        scaler = torch.amp.GradScaler("cpu", init_scale=1024.0, enabled=enabled)
-        x, y = batch(dtype=torch.float32)
-        for _ in range(3):
-            optimizer.zero_grad()
-            with objective.posterior.sample():
-                scaler.scale(F.cross_entropy(net(x), y)).backward()
-            scaler.unscale_(optimizer)
-            objective.backward()
-            scaler.step(optimizer)
-            scaler.update()
-        results.append((net, objective))
-    assert_same_training(*results, exact=False)
 
 
 def test_evaluation_sees_the_mean_also_between_forward_and_backward():
@@ -435,38 +334,6 @@ def test_checkpointing_the_whole_network(reentrant):
         assert_same_training((net, objective), explicit(steps=1), exact=False)
 
 
-def test_fused_optimizer_with_grad_scaler():
-    results = []
-    for fused in (False, True):
-        torch.manual_seed(0)
-        net, objective, optimizer = make(Net(dtype=torch.float32), fused=fused)
-        objective.attach(optimizer)
-        scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
-        x, y = batch(dtype=torch.float32)
-        for _ in range(3):
-            optimizer.zero_grad()
-            scaler.scale(F.cross_entropy(net(x), y)).backward()
-            scaler.step(optimizer)
-            scaler.update()
-        results.append((net, objective))
-    assert_same_training(*results, exact=False)
-
-
-def test_grad_scaler_recovers_when_the_model_clears_gradients():
-    net, objective, optimizer = make(Net(dtype=torch.float32))
-    objective.attach(optimizer)
-    scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
-    x, y = batch(dtype=torch.float32)
-    for step in range(4):
-        net.zero_grad(set_to_none=False)
-        factor = float("inf") if step == 1 else 1.0
-        scaler.scale(F.cross_entropy(net(x), y) * factor).backward()
-        before = copies(net)
-        scaler.step(optimizer)
-        scaler.update()
-        assert same(net, before) == (step == 1)
-
-
 def test_gradients_cleared_between_forward_and_backward():
     results = []
     for late in (False, True):
@@ -485,34 +352,6 @@ def test_gradients_cleared_between_forward_and_backward():
     assert_same_training(*results)
 
 
-def test_optimizers_with_parameter_names():
-    net, objective, _ = make()
-    for decay in (0.0, 0.1):
-        optimizer = torch.optim.SGD(net.named_parameters(), lr=0.1, weight_decay=decay)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            handle = objective.attach(optimizer)
-        assert all(len(group["params"]) == len(group["param_names"]) for group in optimizer.param_groups)
-        handle.remove()
-        assert optimizer.param_groups[0]["param_names"] == [name for name, _ in net.named_parameters()]
-        assert len(optimizer.param_groups) == 1
-
-
-def test_closures_are_refused():
-    net, objective, optimizer = make()
-    with pytest.raises(ValueError, match="LBFGS"):
-        objective.attach(torch.optim.LBFGS(net.parameters()))
-    objective.attach(optimizer)
-    with pytest.raises(RuntimeError, match="closure"):
-        optimizer.step(lambda: torch.zeros(()))
-
-
-def test_optimizer_over_a_part_of_the_weights_is_refused():
-    net, objective, _ = make()
-    with pytest.raises(ValueError, match=r'lacks 4 weights of the posterior, such as "body.weight"'):
-        objective.attach(torch.optim.SGD(net.head.parameters(), lr=0.1))
-
-
 def test_step_without_a_training_pass_is_an_error():
     net, objective, optimizer = make()
     objective.attach(optimizer)
@@ -520,68 +359,6 @@ def test_step_without_a_training_pass_is_an_error():
     F.cross_entropy(net.forward(x), y).backward()
     with pytest.raises(RuntimeError, match="call the network itself"):
         optimizer.step()
-
-
-def test_weight_decay_warns_and_never_touches_the_scale():
-    net, objective, optimizer = make(weight_decay=0.5)
-    with pytest.warns(UserWarning, match="set weight_decay=0"):
-        objective.attach(optimizer)
-    assert optimizer.param_groups[-1]["params"] == objective.posterior.scale_parameters()
-    assert optimizer.param_groups[-1]["weight_decay"] == 0
-    net, objective, _ = make()
-    decay = {"params": [p for p in net.parameters() if p.ndim > 1], "weight_decay": 0.1}
-    rest = {"params": [p for p in net.parameters() if p.ndim <= 1]}
-    optimizer = torch.optim.SGD([decay, rest], lr=0.1)
-    with pytest.warns(UserWarning, match="set weight_decay=0"):
-        handle = objective.attach(optimizer)
-    assert any(p is objective.posterior.raw_scale for p in optimizer.param_groups[1]["params"])
-    handle.remove()
-    assert len(optimizer.param_groups) == 2
-
-
-def test_no_warning_without_weight_decay():
-    _, objective, optimizer = make()
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        objective.attach(optimizer)
-
-
-def test_existing_schedulers_apply_to_the_scale():
-    net, objective, optimizer = make()
-    scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=2)
-    objective.attach(optimizer)
-    x, y = batch()
-    for _ in range(3):
-        scale = objective.posterior.scale.item()
-        F.cross_entropy(net(x), y).backward()
-        optimizer.step()
-        scheduler.step()
-        optimizer.zero_grad()
-    assert objective.posterior.scale.item() == scale  # the learning rate of the third step is zero
-
-
-def test_loops_that_clear_gradients_by_the_model():
-    results = []
-    for by_model in (False, True):
-        net, objective, optimizer = make()
-        objective.attach(optimizer)
-        x, y = batch()
-        for _ in range(3):
-            net.zero_grad(set_to_none=False) if by_model else optimizer.zero_grad()
-            F.cross_entropy(net(x), y).backward()
-            optimizer.step()
-        results.append((net, objective))
-    assert_same_training(*results, exact=False)
-
-
-def test_optimizer_that_has_the_scale_already():
-    net, objective, _ = make()
-    optimizer = torch.optim.SGD(objective.posterior.parameters(), lr=0.1)
-    handle = objective.attach(optimizer)
-    assert sum(p is objective.posterior.raw_scale for p in optimizer.param_groups[0]["params"]) == 1
-    handle.remove()
-    assert sum(p is objective.posterior.raw_scale for p in optimizer.param_groups[0]["params"]) == 1
-    assert net is objective.posterior.model
 
 
 def test_deep_copies_are_plain_networks():
@@ -626,55 +403,6 @@ def test_outputs_in_containers():
         optimizer.step()
         assert not objective.posterior.sampling
         assert_same_training((net, objective), explicit(steps=1))
-
-
-def test_autocast_and_compile():
-    x, y = batch(dtype=torch.float32)
-    results = {}
-    for how in ("eager", "compiled before", "compiled after"):
-        torch._dynamo.reset()
-        torch.manual_seed(0)
-        net = Net(dtype=torch.float32)
-        called = torch.compile(net, backend="aot_eager") if how == "compiled before" else net
-        _, objective, optimizer = make(called)
-        objective.attach(optimizer)
-        if how == "compiled after":
-            called = torch.compile(net, backend="aot_eager")
-        for _ in range(3):
-            optimizer.zero_grad()
-            F.cross_entropy(called(x), y).backward()
-            assert not objective.posterior.sampling
-            optimizer.step()
-        assert objective.posterior.draws == 3
-        results[how] = net, objective
-    assert_same_training(results["eager"], results["compiled before"], exact=False)
-    assert_same_training(results["eager"], results["compiled after"], exact=False)
-
-    torch.manual_seed(0)
-    net, objective, optimizer = make(Net(dtype=torch.float32))
-    objective.attach(optimizer)
-    for _ in range(3):
-        optimizer.zero_grad()
-        with torch.autocast("cpu", dtype=torch.float16):
-            loss = F.cross_entropy(net(x), y)
-        loss.backward()
-        optimizer.step()
-    for p, reference in zip(net.parameters(), results["eager"][0].parameters(), strict=True):
-        torch.testing.assert_close(p, reference, rtol=0.05, atol=0.02)
-
-
-def test_accelerate_wrappers():
-    accelerate = pytest.importorskip("accelerate")
-    net, objective, optimizer = make()
-    accelerator = accelerate.Accelerator(cpu=True)
-    optimizer = accelerator.prepare(optimizer)
-    objective.attach(optimizer)
-    x, y = batch()
-    for _ in range(3):
-        optimizer.zero_grad()
-        accelerator.backward(F.cross_entropy(net(x), y))
-        optimizer.step()
-    assert_same_training((net, objective), explicit())
 
 
 def test_batch_normalisation_keeps_its_statistics():

@@ -12,10 +12,12 @@ import itertools
 import os
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 
 import torch
 from torch import Tensor, nn
+
+from deelbo._interrupt import DeferredInterrupt
 
 # Four float32 chunks fill the second-level caches of two cores. Changing it changes every draw.
 _CPU_CHUNK = 1 << 17
@@ -136,31 +138,16 @@ def over_chunks(
             results[k] = task(k, *chunks[k])
 
     if workers and all(chunk.device.type == "cpu" for chunk in first):
-        _wait(_running())  # for what a Ctrl-C between two instructions may have left behind
-        number = min(torch.get_num_threads(), len(chunks), _MAX_WORKERS)
-        futures = _workspace.running = [_executor().submit(work) for _ in range(number)]
-        _wait(futures)
-        for future in futures:
-            future.result()  # raises what the task raised
+        executor, number = _executor(), min(torch.get_num_threads(), len(chunks), _MAX_WORKERS)
+        with DeferredInterrupt(insistent=False) as interrupt:
+            futures = [executor.submit(work) for _ in range(number)]
+            errors = [future.exception() for future in futures]
+        interrupt.deliver()
+        for error in filter(None, errors):
+            raise error
     else:
         work()  # in the caller's thread, whose current stream is the right one
     return _total([r for r in results if r is not None])
-
-
-def _running() -> list[Future[None]]:
-    return _workspace.__dict__.setdefault("running", [])
-
-
-def _wait(futures: list[Future[None]]) -> None:
-    interrupted = None
-    for future in futures:
-        while not future.done():
-            try:
-                future.exception()
-            except KeyboardInterrupt as interrupt:
-                interrupted = interrupt
-    if interrupted is not None:
-        raise interrupted
 
 
 def _executor() -> ThreadPoolExecutor:

@@ -141,7 +141,7 @@ class Attachment:
 
         def on_state_dict(module: nn.Module, *args: Any) -> None:
             if module in members:
-                self._end()
+                self.pause()
 
         def before_step(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
             self._before_step(args, kwargs)
@@ -176,7 +176,7 @@ class Attachment:
             self._leave_mean()
         elif self._drawn and model.training and torch.is_grad_enabled() and not _in_backward():
             if sys.exc_info()[1] is not self._handled:  # the forward pass failed
-                self._end()
+                self.pause()
                 return
             for tensor in _tensors(output):
                 if tensor.requires_grad and not tensor.is_leaf:  # a parameter in the output would keep the hook
@@ -203,12 +203,12 @@ class Attachment:
     def _after_backward(self) -> None:
         # torch.autograd.grad() on the way to the loss (a gradient penalty) leaves the draw for the pass to come.
         if self._drawn and self.posterior.gradient_marks() != self._marks:
-            self._end()
+            self.pause()
 
     def _before_step(self, args: Any, kwargs: Any) -> None:
         if any(argument is not None for argument in (*args[1:], kwargs.get("closure"))):  # the first is the optimizer
             raise RuntimeError("optimizer.step(closure) is not supported by attach(): call backward(), then step()")
-        self._end()
+        self.pause()
         if not self.posterior.collected:
             raise RuntimeError(
                 "optimizer.step() without a backward pass through a training-mode call of the attached network: "
@@ -229,9 +229,6 @@ class Attachment:
 
     def pause(self) -> None:
         """Put the means back now; a backward pass to come writes its draw again."""
-        self._end()
-
-    def _end(self) -> None:
         self._leave_mean()
         if self._drawn:  # hidden from autograd, since a second backward pass will find the same draw again
             with torch.autograd._unsafe_preserve_version_counter(tuple(self.posterior.means.values())):

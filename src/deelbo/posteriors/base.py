@@ -40,6 +40,7 @@ class GaussianPosterior(nn.Module, ABC):
 
     Args:
         model: Any network: bare, compiled, or wrapped for data parallelism.
+        init_scale: Where the scale starts; the paper's value for fine-tuning.
         deterministic: Names (or prefixes) of parameters that stay point estimates, learned by gradient beside q:
             hyperparameters of a likelihood or a kernel that live inside the network.
         seed: Seed of the sequence of draws; taken from PyTorch's global generator if None.
@@ -52,6 +53,7 @@ class GaussianPosterior(nn.Module, ABC):
     def __init__(
         self,
         model: nn.Module,
+        init_scale: float = 1e-4,
         deterministic: Iterable[str] = (),
         seed: int | None = None,
         synchronize: bool = True,
@@ -87,6 +89,7 @@ class GaussianPosterior(nn.Module, ABC):
         self._kept = bytearray()
         self._weight_cache, self._saved_cache = ChunkCache(), ChunkCache()
         self._room_for: list[Tensor] | None = None
+        self._make_scale(inverse_softplus(init_scale))
 
     @property
     def model(self) -> nn.Module:
@@ -296,6 +299,10 @@ class GaussianPosterior(nn.Module, ABC):
         return grad_chunks(self._random, create=False)
 
     # ---- what a subclass knows ----
+
+    @abstractmethod
+    def _make_scale(self, raw: float) -> None:
+        """Make the unconstrained scale as parameters of this module, starting at `raw`."""
 
     @abstractmethod
     def _perturb(self, key: int, weights: list[Tensor], saved: list[Tensor], kept: bytearray) -> None:

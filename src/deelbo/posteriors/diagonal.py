@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from deelbo._chunks import SMALL, ChunkCache, aligned, buffer, grad_chunks, over_chunks, standard_normal, sum_of_squares
-from deelbo.posteriors.base import GaussianPosterior, inverse_softplus
+from deelbo.posteriors.base import GaussianPosterior
 
 if TYPE_CHECKING:
     from deelbo.priors.gaussian import PriorGroup
@@ -22,31 +22,14 @@ class DiagonalPosterior(GaussianPosterior):
 
     The same interface as `IsotropicPosterior`; `scale` is the vector of all D scales in the order of `means`.
 
-    Args:
-        model: Any network: bare, compiled, or wrapped for data parallelism.
-        init_scale: Where every scale starts.
-        deterministic: Names (or prefixes) of parameters that stay point estimates.
-        seed: Seed of the sequence of draws; taken from PyTorch's global generator if None.
-        synchronize: Whether data-parallel processes share their draws, as they must under DDP.
-
-    Raises:
-        ValueError: If there is nothing to learn, a name matches nothing, or a weight cannot carry noise.
+    The arguments are those of `GaussianPosterior`.
     """
 
-    def __init__(
-        self,
-        model: nn.Module,
-        init_scale: float = 1e-4,
-        deterministic: Iterable[str] = (),
-        seed: int | None = None,
-        synchronize: bool = True,
-    ) -> None:
-        super().__init__(model, deterministic, seed, synchronize)
+    def _make_scale(self, raw: float) -> None:
         for name, parameter in self._means.items():
             if parameter.is_complex():
                 raise ValueError(f'parameter "{name}" is complex; DiagonalPosterior takes real weights only')
-        start = inverse_softplus(init_scale)
-        self.raw_scale = nn.ParameterList(torch.full_like(p, start, requires_grad=False) for p in self._random)
+        self.raw_scale = nn.ParameterList(torch.full_like(p, raw, requires_grad=False) for p in self._random)
         self._raw_cache = ChunkCache()
 
     @property

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from deelbo._chunks import SMALL, add_grad, buffer, over_chunks, standard_normal, sum_of_squares
-from deelbo.posteriors.base import GaussianPosterior, inverse_softplus
+from deelbo.posteriors.base import GaussianPosterior
 
 if TYPE_CHECKING:
     from deelbo.priors.gaussian import PriorGroup
@@ -23,29 +23,13 @@ class IsotropicPosterior(GaussianPosterior):
     The scale is learned through softplus. With theta = mean + scale * eps and eps ~ N(0, I), the reparameterised
     gradients of a loss are  d loss / d mean = g  and  d loss / d scale = g . eps,  where g is the gradient at the draw.
 
-    Args:
-        model: Any network: bare, compiled, or wrapped for data parallelism.
-        init_scale: Where the scale starts; the paper's value for fine-tuning.
-        deterministic: Names (or prefixes) of parameters that stay point estimates.
-        seed: Seed of the sequence of draws; taken from PyTorch's global generator if None.
-        synchronize: Whether data-parallel processes share their draws, as they must under DDP.
-
-    Raises:
-        ValueError: If there is nothing to learn, a name matches nothing, or a weight cannot carry noise.
+    The arguments are those of `GaussianPosterior`.
     """
 
-    def __init__(
-        self,
-        model: nn.Module,
-        init_scale: float = 1e-4,
-        deterministic: Iterable[str] = (),
-        seed: int | None = None,
-        synchronize: bool = True,
-    ) -> None:
-        super().__init__(model, deterministic, seed, synchronize)
+    def _make_scale(self, raw: float) -> None:
         first = self._random[0]
-        raw = torch.tensor(inverse_softplus(init_scale), dtype=torch.zeros((), dtype=first.dtype).real.dtype)
-        self.raw_scale = nn.Parameter(raw.to(first.device))
+        dtype = torch.zeros((), dtype=first.dtype).real.dtype
+        self.raw_scale = nn.Parameter(torch.tensor(raw, dtype=dtype, device=first.device))
 
     @property
     def scale(self) -> Tensor:

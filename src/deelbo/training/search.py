@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from deelbo._interrupt import DeferredInterrupt
 from deelbo.training.checkpoint import read_tensors, write_tensors
-from deelbo.training.interrupt import DeferredInterrupt
 from deelbo.training.loop import Candidate, MakeCandidate, State
 from deelbo.training.settings import Settings
 
@@ -90,7 +90,7 @@ class FolderStore:
         return read_tensors(path) if path.exists() else None
 
     def _path(self, rate: float) -> Path:
-        return self.folder / f"learning-rate-{rate:g}.safetensors"
+        return self.folder / f"learning-rate-{rate!r}.safetensors"
 
 
 class AllDivergedError(RuntimeError):
@@ -158,7 +158,7 @@ class Search:
             candidate.restore(kept)
             values = kept[1]["values"]
         saved = time.monotonic()
-        with DeferredInterrupt() as interrupt:
+        with DeferredInterrupt(insistent=True) as interrupt:  # between two steps: a step cut off must not be saved
             for now in candidate.advance(step):
                 self.report({"rate": rate, "step": now})
                 if interrupt.requested or time.monotonic() - saved > self.checkpoint_seconds:

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from deelbo.training.interrupt import DeferredInterrupt
+from deelbo._interrupt import DeferredInterrupt
 
 
 def press():
@@ -13,7 +13,7 @@ def press():
 
 def test_first_ctrl_c_is_a_request_and_the_second_interrupts():
     before = signal.getsignal(signal.SIGINT)
-    with DeferredInterrupt() as interrupt:
+    with DeferredInterrupt(insistent=True) as interrupt:
         press()
         assert interrupt.requested
         with pytest.raises(KeyboardInterrupt):
@@ -23,7 +23,7 @@ def test_first_ctrl_c_is_a_request_and_the_second_interrupts():
 
 def test_other_threads_are_left_alone():
     def work():
-        with DeferredInterrupt() as interrupt:
+        with DeferredInterrupt(insistent=True) as interrupt:
             requests.append(interrupt.requested)
 
     requests = []
@@ -31,3 +31,19 @@ def test_other_threads_are_left_alone():
     thread.start()
     thread.join()
     assert requests == [False]
+
+
+def test_passes_are_never_cut_off_and_deliver_after():
+    with DeferredInterrupt(insistent=False) as interrupt:
+        press()
+        press()
+    with pytest.raises(KeyboardInterrupt):
+        interrupt.deliver()
+
+
+def test_nested_blocks_hand_the_request_on():
+    with DeferredInterrupt(insistent=True) as outer:
+        with DeferredInterrupt(insistent=False) as inner:
+            press()
+        inner.deliver()
+        assert outer.requested

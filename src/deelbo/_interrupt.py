@@ -1,0 +1,42 @@
+"""Ctrl-C at the end of what must not be cut off, instead of in its middle."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from types import FrameType, TracebackType
+from typing import Any
+
+
+class DeferredInterrupt:
+    """Inside the block, a Ctrl-C only sets `requested`.
+
+    In other threads than the main one, where Python delivers no signals, nothing changes.
+
+    Args:
+        insistent: Whether a second Ctrl-C interrupts at once.
+    """
+
+    def __init__(self, insistent: bool) -> None:
+        self.requested = False
+        self._insistent = insistent
+        self._previous: Any = None
+
+    def __enter__(self) -> DeferredInterrupt:
+        if threading.current_thread() is threading.main_thread():
+            self._previous = signal.signal(signal.SIGINT, self._handle)
+        return self
+
+    def __exit__(self, *error: type[BaseException] | BaseException | TracebackType | None) -> None:
+        if self._previous is not None:
+            signal.signal(signal.SIGINT, self._previous)
+
+    def deliver(self) -> None:
+        """After the block: do what the Ctrl-C would have done, usually raise KeyboardInterrupt."""
+        if self.requested and callable(self._previous):
+            self._previous(signal.SIGINT, None)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        if self.requested and self._insistent:
+            raise KeyboardInterrupt
+        self.requested = True
