@@ -82,7 +82,7 @@ def test_race_costs_less_and_its_winner_is_the_grids_run():
     assert [(r.step, r.survivors) for r in ladder] == [(10, 2), (30, 1), (100, 1)]
     steps = []
     race = quick(learning_rates=(0.1, 0.03, 0.01, 0.001), steps=100, report=steps.append)
-    assert sum("value" not in event for event in steps) == 4 * 10 + 2 * 20 + 70
+    assert sum(len(event) == 2 for event in steps) == 4 * 10 + 2 * 20 + 70
     assert list(race.values) == [10, 30, 100]
     grid = quick(learning_rates=(race.learning_rate,), steps=100, lr_search="grid")
     assert race.objective == grid.objective

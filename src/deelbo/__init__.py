@@ -11,9 +11,10 @@ In one call
 """
 
 from deelbo import likelihoods, priors
-from deelbo.finetuning import finetune, load
+from deelbo.finetuning import finetune
 from deelbo.objective import DataEmphasizedELBO
 from deelbo.posteriors import DiagonalPosterior, IsotropicPosterior
+from deelbo.result import load
 
 __version__ = "0.1.0"
 

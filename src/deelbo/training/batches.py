@@ -29,9 +29,8 @@ def own_randomness(device: torch.device) -> Iterator[None]:
 def seed_step(seed: int, step: int) -> None:
     """Make augmentation and dropout of a step functions of the seed and the step."""
     key = mix(seed, step)
-    torch.default_generator.manual_seed(
-        key
-    )  # torch.manual_seed() would queue a call for CUDA, with a traceback, each time
+    # torch.manual_seed() would queue a call for CUDA, with a traceback, each time.
+    torch.default_generator.manual_seed(key)
     if torch.cuda.is_initialized():
         torch.cuda.manual_seed_all(key)
     random.seed(key)
@@ -82,11 +81,20 @@ def to_device(inputs: Inputs, device: torch.device) -> Inputs:
     return inputs.to(device)
 
 
-def in_order(dataset: Dataset, batch_size: int, device: torch.device) -> Iterator[tuple[Inputs, Tensor]]:
-    """Yield the whole dataset in batches, in order."""
-    number = len(dataset)  # type: ignore[arg-type]
-    for start in range(0, number, batch_size):
-        yield fetch(dataset, range(start, min(start + batch_size, number)), device)
+def in_order(
+    dataset: Dataset, batch_size: int, device: torch.device, indices: Sequence[int] | None = None
+) -> Iterator[tuple[Inputs, Tensor]]:
+    """Yield the whole dataset, or some of it, in batches, in order."""
+    order = range(len(dataset)) if indices is None else indices  # type: ignore[arg-type]
+    for start in range(0, len(order), batch_size):
+        prepare(dataset, order[start + batch_size : start + 2 * batch_size])
+        yield fetch(dataset, order[start : start + batch_size], device)
+
+
+def prepare(dataset: Dataset, indices: Sequence[int]) -> None:
+    """Let a dataset that can do so begin to decode what is wanted next."""
+    if begin := getattr(dataset, "prepare", None):
+        begin(indices)
 
 
 def logits(network: nn.Module, inputs: Inputs) -> Tensor:

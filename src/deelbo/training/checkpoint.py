@@ -41,7 +41,12 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], Any]:
 
 def write_json(path: Path, value: Any) -> None:
     """Write JSON; an existing file is replaced in one instant."""
-    _replace(path, (json.dumps(value, indent=2) + "\n").encode())
+    write_text(path, json.dumps(value, indent=2) + "\n")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write text; an existing file is replaced in one instant."""
+    _replace(path, text.encode())
 
 
 def read_json(path: Path) -> Any:

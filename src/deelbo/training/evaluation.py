@@ -19,7 +19,7 @@ def probabilities(
 
     Args:
         network: In any mode; predictions are made in eval mode.
-        batches: Inputs; read once for each draw, so a list if samples > 1.
+        batches: Inputs; read once for each draw, so no generator if samples > 1.
         posterior: Where draws come from.
         samples: 0 plugs in the means; S > 0 averages the probabilities of S draws.
 
@@ -28,7 +28,6 @@ def probabilities(
     """
     if samples and posterior is None:
         raise ValueError("this run has no posterior to draw from (it is a point estimate): use samples=0")
-    batches = list(batches)
     training = network.training
     network.eval()
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -12,12 +13,15 @@ from accelerate import Accelerator
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
+from deelbo._chunks import mix
 from deelbo.training.batch_norm import refresh_batch_norm
-from deelbo.training.batches import fetch, in_order, indices_of_step, logits, seed_step, steps_per_epoch
+from deelbo.training.batches import fetch, in_order, indices_of_step, logits, prepare, seed_step, steps_per_epoch
 from deelbo.training.method import Method
 from deelbo.training.settings import Settings
 
 State = tuple[dict[str, Tensor], dict[str, Any]]
+
+EARLY_EXAMPLES, EARLY_SAMPLES = 1000, 2  # enough to tell learning rates apart; see benchmarks/README.md
 
 
 class Candidate:
@@ -53,8 +57,10 @@ class Candidate:
         self._parameters = list(method.parameters())
         self.optimizer = accelerator.prepare_optimizer(self._make_optimizer())
         self.step = 0
+        self._cooling: tuple[int, int] | None = None
         self.history: list[dict[str, float]] = []
         self._epoch = {"nll": 0.0, "correct": 0.0, "examples": 0.0}
+        self.clock = {"data": 0.0, "network": 0.0, "steps": 0.0, "values": 0.0, "examples": 0.0}  # seconds, examples
 
     def _make_optimizer(self) -> torch.optim.Optimizer:
         if self.settings.optimizer == "adamw":
@@ -75,12 +81,12 @@ class Candidate:
         return not math.isfinite(self._epoch["nll"])
 
     def _one_step(self) -> None:
-        settings, device = self.settings, self.accelerator.device
+        settings, start = self.settings, time.perf_counter()
         seed_step(settings.seed, self.step)
-        indices = indices_of_step(self.num_data, settings.batch_size, settings.seed, self.step)
-        part = indices[self.accelerator.process_index :: self.accelerator.num_processes]
-        inputs, labels = fetch(self.train_set, part, device)
-        rate = 0.5 * self.learning_rate * (1 + math.cos(math.pi * self.step / settings.steps))
+        inputs, labels = fetch(self.train_set, self._indices(self.step), self.accelerator.device)
+        prepare(self.train_set, self._indices(self.step + 1))
+        self.clock["data"] += time.perf_counter() - start
+        rate = self._rate()
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         self.optimizer.zero_grad()
@@ -91,56 +97,100 @@ class Candidate:
         self.step += 1
         if self.step % steps_per_epoch(self.num_data, settings.batch_size) == 0 or self.step == settings.steps:
             self._record(rate)
+        self.clock["steps"] += time.perf_counter() - start
+        self.clock["examples"] += len(labels) * self.accelerator.num_processes
+
+    def _rate(self) -> float:
+        """Cosine from the learning rate to zero over all steps; or, cooling down, a line to zero from where it was."""
+        begin, length = self._cooling or (self.step, 0)
+        rate = 0.5 * self.learning_rate * (1 + math.cos(math.pi * begin / self.settings.steps))
+        return rate * (1 - (self.step - begin) / (length + 1))
+
+    def cooled_value(self, length: int) -> float:
+        """Estimate the objective that a quick cooling down would reach, and go on as if it had not been tried.
+
+        Args:
+            length: Steps over which the rate goes to zero.
+        """
+        state = self.state()
+        self._cooling = (self.step, length)
+        for _ in self.advance(self.step + length):
+            pass
+        value = self.value(final=False)
+        self._cooling = None
+        self.restore(state)
+        return value
+
+    def _indices(self, step: int) -> list[int]:
+        """Which examples this process trains on."""
+        indices = indices_of_step(self.num_data, self.settings.batch_size, self.settings.seed, step)
+        return indices[self.accelerator.process_index :: self.accelerator.num_processes]
 
     def _backward(self, inputs: Any, labels: Tensor) -> None:
+        start = time.perf_counter()
         with self.accelerator.autocast():
             output = logits(self.network, inputs)
             loss = F.cross_entropy(output.float(), labels)
         self.accelerator.backward(loss)
-        self._epoch["nll"] += float(loss.detach()) * len(labels)
-        self._epoch["correct"] += float((output.detach().argmax(1) == labels).sum())
-        self._epoch["examples"] += len(labels)
+        correct = (output.detach().argmax(1) == labels).sum()
+        sums = torch.stack([loss.detach() * len(labels), correct, torch.full_like(correct, len(labels))])
+        # All processes must see the same sums: each decides by them whether the run has diverged.
+        for name, value in zip(("nll", "correct", "examples"), self.accelerator.reduce(sums).tolist(), strict=True):
+            self._epoch[name] += value
+        self.clock["network"] += time.perf_counter() - start
 
     def _unscale(self) -> None:
         self.accelerator.unscale_gradients(self.optimizer)  # where float16 scaled the loss
 
     def _record(self, rate: float) -> None:
         examples = self._epoch["examples"]
-        self.history.append(
-            {
-                "learning_rate": self.learning_rate,
-                "step": self.step,
-                "epoch": self.step / steps_per_epoch(self.num_data, self.settings.batch_size),
-                "rate": rate,
-                "nll": self._epoch["nll"] / examples,
-                "accuracy": self._epoch["correct"] / examples,
-                **self.method.learned(),
-            }
-        )
+        measured = {
+            "epoch": self.step / steps_per_epoch(self.num_data, self.settings.batch_size),
+            "rate": rate,
+            "nll": self._epoch["nll"] / examples,
+            "accuracy": self._epoch["correct"] / examples,
+            **self.method.learned(),
+        }
+        self.history.append({"learning_rate": self.learning_rate, "step": self.step, **measured})
+        self.accelerator.log({f"{self.learning_rate:g}/{name}": v for name, v in measured.items()}, self.step)
         if math.isfinite(self._epoch["nll"]):
             self._epoch = dict.fromkeys(self._epoch, 0.0)
 
     # ---- the objective that chooses ----
 
-    def value(self, keep_batch_norm: bool) -> float:
+    def value(self, final: bool) -> float:
         """Estimate the training objective in eval mode on the plain training examples.
 
         Args:
-            keep_batch_norm: Whether refreshed statistics stay in the network; else training goes on as if not asked.
+            final: Whether this is the end of the run: then on all examples, with all draws, and refreshed
+                batch-normalisation statistics stay in the network. An early look, which only compares candidates, uses
+                the same `EARLY_EXAMPLES` examples and `EARLY_SAMPLES` draws for each, and training goes on as if it
+                had not been taken.
         """
         if self.diverged:
             return -math.inf
+        start = time.perf_counter()
+        indices = torch.randperm(self.num_data, generator=torch.Generator().manual_seed(mix(self.settings.seed, 2)))
+        self._looked_at = list(range(self.num_data)) if final else sorted(indices[:EARLY_EXAMPLES].tolist())
         buffers = {name: b.clone() for name, b in self.network.named_buffers()}
         if self.settings.refresh_batch_norm:
             refresh_batch_norm(self.network, (inputs for inputs, _ in self._plain_batches()))
-        value = self.method.value(self._log_likelihood, self.settings.samples)
-        if not keep_batch_norm:
+        samples = self.settings.samples if final else min(EARLY_SAMPLES, self.settings.samples)
+        value = self._agreed(self.method.value(self._log_likelihood, samples))
+        if not final:
             for name, buffer in self.network.named_buffers():
                 buffer.copy_(buffers[name])
+        self.clock["values"] += time.perf_counter() - start
         return value if math.isfinite(value) else -math.inf
 
+    def _agreed(self, value: float) -> float:
+        """All processes must decide alike, and their last bits may differ."""
+        if self.accelerator.num_processes == 1:
+            return value
+        return float(self.accelerator.reduce(torch.tensor(value, device=self.accelerator.device), "mean"))
+
     def _plain_batches(self) -> Iterator[tuple[Any, Tensor]]:
-        return in_order(self.plain_set, self.settings.batch_size, self.accelerator.device)
+        return in_order(self.plain_set, self.settings.batch_size, self.accelerator.device, self._looked_at)
 
     @torch.no_grad()
     def _log_likelihood(self) -> Tensor:
@@ -149,7 +199,7 @@ class Candidate:
             with self.accelerator.autocast():
                 output = logits(self.network, inputs)
             total -= F.cross_entropy(output.float(), labels, reduction="sum").double().cpu()
-        return total
+        return total * (self.num_data / len(self._looked_at))
 
     # ---- states ----
 
@@ -161,7 +211,7 @@ class Candidate:
             **{f"method.{name}": value for name, value in self.method.state_dict().items()},
             **{f"optimizer.{i}.{name}": v for i, s in optimizer.items() for name, v in s.items() if v is not None},
         }
-        notes = {"step": self.step, "history": self.history, "epoch": self._epoch}
+        notes = {"step": self.step, "history": self.history, "epoch": self._epoch, "clock": self.clock}
         return {name: tensor.detach().clone() for name, tensor in tensors.items()}, _copy(notes)
 
     def restore(self, state: State) -> None:
@@ -177,6 +227,7 @@ class Candidate:
         self.optimizer.load_state_dict(optimizer)
         notes = _copy(notes)
         self.step, self.history, self._epoch = notes["step"], notes["history"], notes["epoch"]
+        self.clock = notes["clock"]
 
 
 MakeCandidate = Callable[[float], Candidate]
@@ -187,4 +238,5 @@ def _part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
 
 
 def _copy(notes: dict[str, Any]) -> dict[str, Any]:
-    return {**notes, "history": [dict(row) for row in notes["history"]], "epoch": dict(notes["epoch"])}
+    copies = {name: dict(notes[name]) for name in ("epoch", "clock")}
+    return {**notes, "history": [dict(row) for row in notes["history"]], **copies}

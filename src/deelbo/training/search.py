@@ -44,6 +44,15 @@ def rungs(settings: Settings) -> list[Rung]:
     return [early, later, last] if early.survivors > 1 else [early, last]
 
 
+def planned_steps(settings: Settings) -> int:
+    """Return how many steps a search takes if nobody diverges."""
+    alive, before, total = len(settings.learning_rates), 0, 0
+    for rung in rungs(settings):
+        total += alive * (rung.step - before)
+        alive, before = min(alive, rung.survivors), rung.step
+    return total
+
+
 class Store(Protocol):
     """Keeps the states of the candidates."""
 
@@ -70,15 +79,21 @@ class MemoryStore:
 
 
 class FolderStore:
-    """States in files, so that an interrupted run goes on where it was."""
+    """States in files, so that an interrupted run goes on where it was.
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    Args:
+        folder: Where they are.
+        writes: False in all processes but one.
+    """
+
+    def __init__(self, folder: Path, writes: bool = True) -> None:
+        self.folder, self.writes = folder, writes
 
     def put(self, rate: float, state: State) -> None:
         """Keep a candidate's state; a crash leaves the previous one."""
         tensors, notes = state
-        write_tensors(self._path(rate), tensors, notes)
+        if self.writes:
+            write_tensors(self._path(rate), tensors, notes)
 
     def get(self, rate: float) -> State | None:
         """Return a candidate's state, if there is one.
@@ -109,7 +124,7 @@ class Search:
         store: Keeps states.
         checkpoint_seconds: How often a state is kept while training.
         report: Called with what happens, for progress bars: {"rate", "step"} after each step, {"rate", "step", "value"}
-            at each rung.
+            at each rung, {"rate", "looking"} before the objective is estimated.
     """
 
     def __init__(
@@ -166,9 +181,11 @@ class Search:
                     saved = time.monotonic()
                 if interrupt.requested:
                     raise KeyboardInterrupt
-        value = candidate.value(keep_batch_norm=step == self.settings.steps)
+        self.report({"rate": rate, "step": candidate.step, "looking": True})
+        value = candidate.value(final=step == self.settings.steps)
         values[str(step)] = value if value > -math.inf else None
         self._keep(candidate, values)
+        candidate.accelerator.wait_for_everyone()  # the others read what one process wrote
         self.report({"rate": rate, "step": candidate.step, "value": value})
         return value
 

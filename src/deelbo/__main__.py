@@ -1,0 +1,7 @@
+"""`python -m deelbo`, the same as `deelbo`."""
+
+import sys
+
+from deelbo.cli import main
+
+sys.exit(main())

@@ -1,0 +1,45 @@
+"""Downloads of weights, and what is said when they fail."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from urllib.parse import urlparse
+
+from deelbo._extras import require
+
+
+@contextmanager
+def cache_without_network() -> Iterator[None]:
+    """Read only the local cache where the hub's host has no address: its client would go on trying for 20 seconds."""
+    constants = require("huggingface_hub.constants", "text")
+    before = constants.HF_HUB_OFFLINE
+    proxied = any(os.environ.get(name) for name in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"))
+    constants.HF_HUB_OFFLINE = before or not (proxied or _has_address(constants.ENDPOINT))
+    try:
+        yield
+    finally:
+        constants.HF_HUB_OFFLINE = before
+
+
+def _has_address(url: str) -> bool:
+    try:
+        return bool(socket.getaddrinfo(urlparse(url).hostname, 443))
+    except OSError:
+        return False
+
+
+def unavailable(spec: str, error: Exception) -> ValueError:
+    """Return the error for a model that cannot be fetched."""
+    reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    return ValueError(f"cannot download {spec}: no network, or no such model ({reason})")
+
+
+def unknown(spec: str, name: str, known: list[str]) -> ValueError:
+    """Return the error for a name that no model has, with the nearest ones."""
+    import difflib
+
+    near = difflib.get_close_matches(name, known, 5, 0.4) or known[:5]
+    return ValueError(f"unknown model {spec!r}; there are {', '.join(near)}{', ...' if len(known) > len(near) else ''}")

@@ -1,0 +1,47 @@
+"""The command `deelbo`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command and return its exit code: 0, 2 for bad input, 1 for training that failed, 130 for Ctrl-C.
+
+    Args:
+        arguments: Instead of the process's own.
+    """
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    debug = "--debug" in given
+    try:
+        from deelbo.cli.app import app
+
+        code = app([word for word in given if word != "--debug"], prog_name="deelbo", standalone_mode=False)
+        return code if isinstance(code, int) else 0
+    except KeyboardInterrupt as error:
+        print(f"\ndeelbo: interrupted. {' '.join(map(str, error.args))}".rstrip(), file=sys.stderr)
+        return 130
+    except Exception as error:
+        if debug:
+            raise
+        message, code = _explain(error)
+        if message is None:
+            raise
+        print(f"deelbo: {message}", file=sys.stderr)
+        return code
+
+
+def _explain(error: Exception) -> tuple[str | None, int]:
+    """Return one line and an exit code for what a user can mend; no line for a fault of ours."""
+    if (formatted := getattr(error, "format_message", None)) is not None:  # wrong options
+        return f"{formatted()} (--help lists the options)", 2
+    line = "; ".join(part.strip() for part in str(error).splitlines() if part.strip())
+    if type(error).__name__ == "AllDivergedError":
+        return line, 1
+    if isinstance(error, ModuleNotFoundError):
+        missing = line if "pip install" in line else f'{error.name} is missing: pip install "deelbo[training]"'
+        return missing, 2
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.strerror}: {error.filename}" if error.filename else error.strerror, 2
+    return (line, 2) if isinstance(error, (ValueError, OSError)) else (None, 1)

@@ -1,0 +1,38 @@
+"""The commands, each in a file of its own."""
+
+from __future__ import annotations
+
+import importlib.metadata
+from typing import Annotated
+
+import typer
+
+from deelbo.cli.evaluate import evaluate
+from deelbo.cli.export import export
+from deelbo.cli.finetune import finetune
+from deelbo.cli.predict import predict
+from deelbo.cli.quickstart import quickstart
+from deelbo.cli.report import report
+
+app = typer.Typer(
+    help="Fine-tune pretrained networks without a validation set: the regularisation is learned.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="markdown",
+)
+for command in (quickstart, finetune, predict, evaluate, report, export):
+    app.command()(command)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"deelbo {importlib.metadata.version('deelbo')}")
+        raise typer.Exit
+
+
+@app.callback()
+def common(
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Say which.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks; allowed anywhere in a command.")] = False,
+) -> None:
+    """Fine-tune pretrained networks without a validation set: the regularisation is learned."""

@@ -1,0 +1,62 @@
+"""`deelbo evaluate`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from deelbo.cli.progress import RunProgress
+from deelbo.data import load_labelled
+from deelbo.result import Result, load
+
+
+def evaluate(
+    run: Annotated[Path, typer.Argument(help="Folder of a finished run.")],
+    data: Annotated[str, typer.Argument(help="Labelled data, as for finetune; its test part if it has one.")],
+    samples: Annotated[int, typer.Option(help="Average this many draws from the posterior; 0 for the means.")] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    text_column: Annotated[str, typer.Option(help="Of a table.")] = "text",
+    label_column: Annotated[str, typer.Option(help="Of a table.")] = "label",
+    data_dir: Annotated[str | None, typer.Option(help="Where a named dataset is.", show_default=False)] = None,
+    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave unreadable images and empty rows out.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
+) -> None:
+    """Print accuracy, balanced accuracy, NLL and ECE of RUN on DATA."""
+    result = load(run)
+    with RunProgress(quiet) as progress:
+        metrics = assessment(result, data, samples, progress, text_column, label_column, data_dir, skip_bad)["metrics"]
+    if as_json:
+        print(json.dumps(metrics))
+    else:
+        for name, value in metrics.items():
+            print(f"{name.replace('_', ' '):18} {value:.4f}")
+
+
+def assessment(
+    result: Result,
+    data: str,
+    samples: int,
+    progress: RunProgress,
+    text_column: str = "text",
+    label_column: str = "label",
+    data_dir: str | None = None,
+    skip_bad: bool = False,
+) -> dict:
+    """Test a run on labelled data."""
+    from deelbo.report import assess
+
+    if result.source is None:
+        raise ValueError("this run's network was made in Python: evaluate it there, by result.evaluate(dataset)")
+    source = result.source
+    examples = load_labelled(data, source.kind, source.classes, data_dir, text_column, label_column, skip_bad)
+
+    def stage(name: str) -> object:
+        return lambda done, total: progress({"stage": name, "done": done, "total": total})
+
+    dataset = source.dataset(examples, skip_bad, stage("reading"))  # type: ignore[arg-type]
+    if source.bad:
+        progress({"note": f"{len(source.bad)} unreadable images were left out, such as {source.bad[0]}"})
+    return assess(result, dataset, samples, stage("testing"))  # type: ignore[arg-type]

@@ -1,0 +1,22 @@
+"""`deelbo export`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from deelbo.result import load
+
+
+def export(
+    run: Annotated[Path, typer.Argument(help="Folder of a finished run.")],
+    folder: Annotated[Path, typer.Argument(help="A new folder.")],
+) -> None:
+    """Write the plain network of RUN into FOLDER, for use without deelbo.
+
+    A Hugging Face model by its save_pretrained, any other as a safetensors state dict.
+    """
+    load(run).export(folder)
+    print(folder)

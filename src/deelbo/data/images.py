@@ -1,0 +1,206 @@
+"""Images as networks take them: decoded and resized once, cropped and flipped at every look in training."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from deelbo._extras import require
+from deelbo.data.examples import Examples
+
+MEMORY = 4 * 2**30  # bytes of decoded images to keep; a larger set is decoded at every look
+
+
+@dataclass(frozen=True)
+class ImageFormat:
+    """What a network expects of an image.
+
+    Args:
+        size: Height and width of the crop that the network sees.
+        mean: Per channel, of values between 0 and 1; None until computed from the training set.
+        std: Likewise.
+        interpolation: "nearest", "bilinear", "bicubic" or "lanczos".
+        channels: 3 for colour, 1 for grey.
+    """
+
+    size: int
+    mean: tuple[float, ...] | None = None
+    std: tuple[float, ...] | None = None
+    interpolation: str = "bicubic"
+    channels: int = 3
+
+    @property
+    def resized(self) -> int:
+        """The shorter side before cropping: 256 for a crop of 224, as in the paper."""
+        return round(self.size * 256 / 224)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain values for JSON."""
+        return asdict(self)
+
+
+def decode(source: Path | bytes | Any, form: ImageFormat) -> Tensor:
+    """Return an image as bytes, [channels, height, width], its shorter side resized and its longer at most twice that.
+
+    The camera's rotation (EXIF) is applied, transparency is laid over white, 16-bit greys are scaled, palettes and CMYK
+    become colour, an animation is its first frame.
+
+    Raises:
+        ValueError: If it cannot be read, or is cut off.
+    """
+    Image, ImageOps = require("PIL.Image", "vision"), require("PIL.ImageOps", "vision")
+    try:
+        image = source if isinstance(source, Image.Image) else None
+        if image is None:
+            image = Image.open(io.BytesIO(source) if isinstance(source, bytes) else source)
+            image.draft("RGB", (2 * form.resized, 2 * form.resized))  # JPEG decodes large photographs at a fraction
+        image = _upright_colours(image, Image, ImageOps, "RGB" if form.channels == 3 else "L")
+        scale = form.resized / min(image.size)
+        width, height = (max(form.resized, round(side * scale)) for side in image.size)
+        image = image.resize((width, height), getattr(Image.Resampling, form.interpolation.upper()))
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError, EOFError) as error:
+        raise ValueError(f"cannot be read as an image: {error}") from error
+    longest = 2 * form.resized
+    left, top = max(0, (width - longest) // 2), max(0, (height - longest) // 2)
+    image = image.crop((left, top, min(width, left + longest), min(height, top + longest)))
+    # NumPy, because a thread that runs PyTorch's operations starts OpenMP threads, which slow the whole process down.
+    numpy = require("numpy", "vision")
+    pixels = numpy.asarray(image).reshape(image.height, image.width, form.channels)
+    return torch.from_numpy(numpy.ascontiguousarray(pixels.transpose(2, 0, 1)))
+
+
+def _upright_colours(image: Any, Image: Any, ImageOps: Any, mode: str) -> Any:
+    image = ImageOps.exif_transpose(image)
+    if image.mode.startswith("I;16") or image.mode in ("I", "F"):
+        high = image.getextrema()[1]
+        top = 65535.0 if image.mode != "F" and high > 255 else 255.0 if high > 1 else 1.0
+        return image.convert("F").point(lambda value: value * (255.0 / top)).convert("L").convert(mode)
+    if image.mode in ("RGBA", "LA", "PA", "La", "RGBa") or "transparency" in image.info:
+        image = image.convert("RGBA")
+        white = Image.new("RGBA", image.size, (255, 255, 255, 255))
+        image = Image.alpha_composite(white, image)
+    return image.convert(mode)
+
+
+class ImageStore:
+    """Decoded images, in memory if they fit; shared by the augmented and the plain view of a training set.
+
+    Args:
+        examples: Where they come from.
+        form: How to decode them.
+        skip_bad: Leave unreadable ones out, and count them in `bad`.
+        progress: Called after each image with (done, total).
+        memory: Bytes to keep at most.
+
+    Raises:
+        ValueError: If an image cannot be read and is not to be skipped; the message names it.
+    """
+
+    def __init__(
+        self,
+        examples: Examples,
+        form: ImageFormat,
+        skip_bad: bool = False,
+        progress: Callable[[int, int], None] | None = None,
+        memory: int = MEMORY,
+    ) -> None:
+        self.form = form
+        self.bad: list[str] = []
+        self._threads = ThreadPoolExecutor(os.cpu_count() or 1)  # PIL decodes outside Python's lock
+        self._waiting: dict[int, Future[Tensor]] = {}
+        self.images: list[Tensor] | None = []
+        kept, used, moments = [], 0, torch.zeros(3, form.channels, dtype=torch.float64)
+        for i, image in enumerate(self._each(examples.sources)):
+            if progress is not None:
+                progress(i + 1, len(examples))
+            if isinstance(image, Exception):
+                if not skip_bad:
+                    raise ValueError(f"{examples.names[i]} {image} (--skip-bad leaves such files out)") from image
+                self.bad.append(examples.names[i])
+                continue
+            kept.append(i)
+            if form.mean is None:
+                values = image.flatten(1).double() / 255
+                moments += torch.stack([torch.ones_like(values), values, values.square()]).sum(2)
+            used += image.numel()
+            if used > memory:
+                self.images = None
+            elif self.images is not None:
+                self.images.append(image)
+        self.examples = examples.take(kept)
+        mean, square = moments[1:] / moments[0]
+        self.mean, self.std = mean.tolist(), (square - mean.square()).clamp(min=1e-8).sqrt().tolist()
+
+    def _each(self, sources: Sequence[Any]) -> Iterator[Tensor | Exception]:
+        def attempt(source: Any) -> Tensor | Exception:
+            try:
+                return decode(source, self.form)
+            except ValueError as error:
+                return error
+
+        for start in range(0, len(sources), 256):  # so that few decoded images wait
+            yield from self._threads.map(attempt, sources[start : start + 256])
+
+    def __getitem__(self, index: int) -> Tensor:
+        if self.images is not None:
+            return self.images[index]
+        waiting = self._waiting.pop(index, None)
+        return decode(self.examples.sources[index], self.form) if waiting is None else waiting.result()
+
+    def prepare(self, indices: Iterable[int]) -> None:
+        """Begin to decode images that are wanted soon."""
+        if self.images is None:
+            for i in indices:
+                if i not in self._waiting:
+                    self._waiting[i] = self._threads.submit(decode, self.examples.sources[i], self.form)
+
+
+class ImageSet(Dataset):
+    """Pairs (image, label): a random crop, flipped half of the time, or the crop in the centre.
+
+    Args:
+        store: The decoded images.
+        form: With mean and std.
+        augment: Whether to crop and flip at random.
+    """
+
+    def __init__(self, store: ImageStore, form: ImageFormat, augment: bool = False) -> None:
+        self.store, self.form, self.augment = store, form, augment
+        self.examples = store.examples
+        assert form.mean is not None
+        assert form.std is not None
+        self._shift = torch.tensor(form.mean).view(1, -1, 1, 1) * 255
+        self._factor = 1 / (torch.tensor(form.std).view(1, -1, 1, 1) * 255)
+        self.prepare = store.prepare
+
+    def __len__(self) -> int:
+        return len(self.examples)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        image, size = self.store[index], self.form.size
+        rows, columns = image.shape[1] - size, image.shape[2] - size
+        if self.augment:
+            row, column, flip = (torch.rand(3) * torch.tensor([rows + 1.0, columns + 1.0, 2.0])).long().tolist()
+        else:
+            row, column, flip = rows // 2, columns // 2, 0
+        image = image[:, row : row + size, column : column + size]
+        return image.flip(2) if flip else image, self.examples.labels[index]
+
+    def collate(self, pairs: Sequence[tuple[Tensor, int]]) -> tuple[Tensor, Tensor]:
+        """Stack and normalise."""
+        images = torch.stack([image for image, _ in pairs])
+        return images.float().sub_(self._shift).mul_(self._factor), torch.tensor([label for _, label in pairs])
+
+
+def normalized(form: ImageFormat, store: ImageStore) -> ImageFormat:
+    """Return the format with mean and std: its own, or the training set's where it has none."""
+    return form if form.mean is not None else replace(form, mean=tuple(store.mean), std=tuple(store.std))

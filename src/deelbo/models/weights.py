@@ -1,0 +1,84 @@
+"""Weights from files, and the replacement of a classifier."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import safetensors.torch
+import torch
+from torch import Tensor, nn
+
+from deelbo._modules import select
+from deelbo.priors.head import find_head
+
+
+def read_weights(path: Path) -> dict[str, Tensor]:
+    """Read a safetensors file, or a state dict saved by PyTorch (as data only, never as code).
+
+    Raises:
+        ValueError: If it is neither.
+    """
+    try:
+        if path.suffix == ".safetensors":
+            return safetensors.torch.load_file(path)
+        state = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # pickle's errors have no common type
+        raise ValueError(f"{path} is no safetensors file and no state dict that is safe to load: {error}") from error
+    for key in ("state_dict", "model_state_dict", "model"):
+        if isinstance(state, dict) and isinstance(state.get(key), dict):
+            state = state[key]
+    if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
+        raise ValueError(f"{path} is no state dict")
+    return {name.removeprefix("module."): value for name, value in state.items()}
+
+
+def fit_weights(network: nn.Module, weights: dict[str, Tensor], place: str) -> None:
+    """Load weights into a network; a classifier of another size is left as it is.
+
+    Args:
+        network: With the new classifier.
+        weights: Of the same architecture.
+        place: Where they come from, for the message.
+
+    Raises:
+        ValueError: If a key is missing, left over or of another shape.
+    """
+    own = network.state_dict()
+    head = set(select(list(own), find_head(network)))
+    changed = any(name not in weights or weights[name].shape != own[name].shape for name in head)
+    left = head if changed else set()
+    missing = sorted(set(own) - set(weights) - left)
+    surplus = sorted(set(weights) - set(own))
+    if changed:  # the old classifier may have had other names than the new one
+        surplus = [name for name in surplus if not select([name], find_head(network))]
+    shapes = [
+        f"{n} {list(weights[n].shape)} instead of {list(own[n].shape)}"
+        for n in own
+        if n in weights and n not in left and weights[n].shape != own[n].shape
+    ]
+    problems = [
+        f"{what} {', '.join(names[:4])}{f' and {len(names) - 4} more' if len(names) > 4 else ''}"
+        for what, names in (("missing", missing), ("unknown", surplus), ("other shape", shapes))
+        if names
+    ]
+    if problems:
+        raise ValueError(f"{place} does not fit {type(network).__name__}: {'; '.join(problems)}")
+    network.load_state_dict({name: weights[name] for name in own if name not in left}, strict=False)
+
+
+def replace_head(network: nn.Module, num_classes: int) -> None:
+    """Put a new classifier of the same kind in place of the old one.
+
+    Raises:
+        ValueError: If the classifier is neither linear nor a convolution.
+    """
+    name = find_head(network)[0]
+    owner = network.get_submodule(name.rpartition(".")[0])
+    old = network.get_submodule(name)
+    if isinstance(old, nn.Linear):
+        new: nn.Module = nn.Linear(old.in_features, num_classes, old.bias is not None)
+    elif isinstance(old, nn.Conv2d):  # SqueezeNet
+        new = nn.Conv2d(old.in_channels, num_classes, old.kernel_size, bias=old.bias is not None)  # type: ignore[arg-type]
+    else:
+        raise ValueError(f"the classifier {name} of {type(network).__name__} is a {type(old).__name__}, not linear")
+    setattr(owner, name.rpartition(".")[2], new)

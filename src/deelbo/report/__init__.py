@@ -1,0 +1,6 @@
+"""Test results in detail, and the page that shows a run."""
+
+from deelbo.report.assessment import assess
+from deelbo.report.page import write_report
+
+__all__ = ["assess", "write_report"]
