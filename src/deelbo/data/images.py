@@ -75,7 +75,7 @@ def decode(source: Path | bytes | Any, form: ImageFormat) -> Tensor:
     # NumPy, because a thread that runs PyTorch's operations starts OpenMP threads, which slow the whole process down.
     numpy = require("numpy", "vision")
     pixels = numpy.asarray(image).reshape(image.height, image.width, form.channels)
-    return torch.from_numpy(numpy.ascontiguousarray(pixels.transpose(2, 0, 1)))
+    return torch.from_numpy(pixels.transpose(2, 0, 1).copy())
 
 
 def _upright_colours(image: Any, Image: Any, ImageOps: Any, mode: str) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +47,8 @@ def read_rows(path: Path, columns: tuple[str, ...]) -> Any:
         if suffix == ".parquet":
             frame = pandas.read_parquet(path)
         elif suffix == ".jsonl":
-            frame = pandas.read_json(path, lines=True, dtype=False, convert_dates=False)
+            rows = path.read_text(encoding="utf-8-sig").splitlines()
+            frame = pandas.DataFrame([json.loads(row) for row in rows if row.strip()])
         else:
             # The words NA, None and null are texts like any other.
             separator = "\t" if suffix == ".tsv" else ","

@@ -73,6 +73,8 @@ class Candidate:
         self.network.train()
         while self.step < min(until, self.settings.steps) and not self.diverged:
             self._one_step()
+            if self.step % steps_per_epoch(self.num_data, self.settings.batch_size) == 0 or self.step == until:
+                self._record()
             yield self.step
 
     @property
@@ -95,8 +97,6 @@ class Candidate:
             torch.nn.utils.clip_grad_norm_(self._parameters, settings.clip)
         self.optimizer.step()
         self.step += 1
-        if self.step % steps_per_epoch(self.num_data, settings.batch_size) == 0 or self.step == settings.steps:
-            self._record(rate)
         self.clock["steps"] += time.perf_counter() - start
         self.clock["examples"] += len(labels) * self.accelerator.num_processes
 
@@ -142,11 +142,12 @@ class Candidate:
     def _unscale(self) -> None:
         self.accelerator.unscale_gradients(self.optimizer)  # where float16 scaled the loss
 
-    def _record(self, rate: float) -> None:
+    def _record(self) -> None:
+        """Write a row of history: at the end of an epoch, and where candidates are compared."""
         examples = self._epoch["examples"]
         measured = {
             "epoch": self.step / steps_per_epoch(self.num_data, self.settings.batch_size),
-            "rate": rate,
+            "rate": self._rate(),
             "nll": self._epoch["nll"] / examples,
             "accuracy": self._epoch["correct"] / examples,
             **self.method.learned(),

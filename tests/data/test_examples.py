@@ -1,0 +1,70 @@
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from deelbo.data.examples import Data, Examples, index_labels, natural, split, stratified_subset
+
+
+@given(st.lists(st.integers(0, 4), min_size=5, max_size=80), st.data())
+def test_subset_keeps_the_classes(labels, data):
+    classes = len(set(labels))
+    number = data.draw(st.integers(classes, len(labels)))
+    chosen = stratified_subset(labels, number, seed=data.draw(st.integers(0, 9)))
+    assert len(set(chosen)) == len(chosen) == number
+    counts, whole = Counter(labels[i] for i in chosen), Counter(labels)
+    assert set(counts) == set(whole)
+    for label, count in counts.items():
+        share = number * whole[label] / len(labels)
+        assert count <= whole[label]
+        assert share - 1 < count < share + 1 or count == 1 or 1 in counts.values()
+
+
+def test_subset_of_a_balanced_set_is_balanced_and_depends_on_the_seed():
+    labels = [i % 10 for i in range(1000)]
+    first, again, other = (stratified_subset(labels, 100, seed) for seed in (1001, 1001, 2001))
+    assert set(Counter(labels[i] for i in first).values()) == {10}
+    assert first == again != other
+    with pytest.raises(ValueError, match="between 10"):
+        stratified_subset(labels, 5, 0)
+
+
+def data(number=20, test=None):
+    def examples(n):
+        return Examples([str(i) for i in range(n)], [i % 2 for i in range(n)], [str(i) for i in range(n)])
+
+    return Data("text", ["a", "b"], examples(number), test and examples(test))
+
+
+def test_split():
+    whole = split(data(), 8, 0.2, seed=0)
+    assert (len(whole.train), len(whole.test)) == (8, 4)
+    assert not set(whole.train.sources) & set(whole.test.sources)
+    with pytest.raises(ValueError, match="have a test set"):
+        split(data(test=4), None, 0.2, 0)
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        split(data(), None, 1.5, 0)
+    with pytest.raises(ValueError, match="train-size 30, but there are 20"):
+        split(data(), 30, None, 0)
+
+
+def test_checks():
+    single = Data("text", ["a"], Examples(["x"], [0], ["x"]))
+    with pytest.raises(ValueError, match="single class"):
+        single.checked()
+    with pytest.raises(ValueError, match="no training example of class b"):
+        Data("text", ["a", "b"], Examples(["x"], [0], ["x"])).checked()
+
+
+def test_labels():
+    assert index_labels(["10", "9", "10"], ["9"]) == (["9", "10"], [1, 0, 1], [0])
+    with pytest.raises(ValueError, match="never saw: fish"):
+        index_labels(["cat", "dog"], ["fish"])
+    assert sorted(["img10", "img9", "a"], key=natural) == ["a", "img9", "img10"]
+
+
+def test_fingerprint_notices_changes():
+    one, same, other = data(), data(), data()
+    other.train.sources[3] = "changed"
+    assert one.fingerprint() == same.fingerprint() != other.fingerprint()

@@ -1,0 +1,55 @@
+import pytest
+
+from deelbo.data import load_data, load_labelled
+from pictures import image_folder, picture
+
+
+def test_train_and_test(tmp_path):
+    data = load_data(image_folder(tmp_path))
+    assert (data.kind, data.classes) == ("image", ["blue", "green", "red"])
+    assert (len(data.train), len(data.test)) == (18, 9)
+    assert [data.classes[label] for label in data.train.labels] == [path.parent.name for path in data.train.sources]
+
+
+def test_classes_alone_hidden_files_and_others(tmp_path):
+    folder = image_folder(tmp_path, test=0) / "train"
+    (folder / "blue" / ".DS_Store").touch()
+    (folder / "blue" / "notes.txt").touch()
+    (folder / "blue" / "deeper").mkdir()
+    picture("blue").save(folder / "blue" / "deeper" / "UPPER.JPG", "JPEG")
+    (folder / ".git").mkdir()
+    data = load_data(folder)
+    assert data.test is None
+    assert len(data.train) == 19
+    assert "1 files that are no images" in data.notes[0]
+    assert "notes.txt" in data.notes[0]
+
+
+def test_wrong_folders(tmp_path):
+    with pytest.raises(FileNotFoundError, match="none of the names cifar10"):
+        load_data(tmp_path / "nothing")
+    with pytest.raises(ValueError, match="has no folders"):
+        load_data(tmp_path)
+    folder = image_folder(tmp_path / "a")
+    (folder / "train" / "white").mkdir()
+    with pytest.raises(ValueError, match="class white is empty"):
+        load_data(folder)
+    folder = image_folder(tmp_path / "b")
+    (folder / "test" / "violet").mkdir()
+    picture("red").save(folder / "test" / "violet" / "1.png")
+    with pytest.raises(ValueError, match="never saw: violet"):
+        load_data(folder)
+    with pytest.raises(ValueError, match="belongs to a named dataset"):
+        load_data(folder, data_dir="x")
+
+
+def test_labelled_data_for_a_trained_classifier(tmp_path):
+    folder = image_folder(tmp_path)
+    examples = load_labelled(str(folder), "image", ["red", "green", "blue"])
+    assert len(examples) == 9
+    assert examples.labels[:3] == [2, 2, 2]
+    assert load_labelled(str(folder / "train"), "image", ["red", "green", "blue"]).labels.count(0) == 6
+    with pytest.raises(ValueError, match="never saw: red"):
+        load_labelled(str(folder), "image", ["green", "blue"])
+    with pytest.raises(ValueError, match="takes texts"):
+        load_labelled(str(folder), "text", ["red", "green", "blue"])

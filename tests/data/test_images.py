@@ -1,0 +1,127 @@
+import io
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from deelbo.data import images as module
+from deelbo.data import load_data
+from deelbo.data.images import ImageFormat, ImageSet, ImageStore, decode, normalized
+from pictures import image_folder, picture
+
+FORM = ImageFormat(28, (0.5, 0.5, 0.5), (0.25, 0.25, 0.25))  # shorter side 32
+
+
+def mean_colour(image):
+    return image.double().mean((1, 2)).tolist()
+
+
+def test_shorter_side_is_resized_and_the_longer_at_most_twice():
+    assert decode(picture("red", size=(100, 50)), FORM).shape == (3, 32, 64)
+    assert decode(picture("red", size=(20, 400)), FORM).shape == (3, 64, 32)
+    assert decode(picture("red", size=(33, 32)), FORM).shape == (3, 32, 33)
+
+
+@pytest.mark.parametrize(
+    "mode", ["1", "L", "LA", "P", "PA", "RGB", "RGBA", "CMYK", "YCbCr", "LAB", "HSV", "I", "I;16", "F"]
+)
+def test_every_mode(mode):
+    grey = Image.new("L", (40, 40), 200)
+    if mode in ("I", "I;16"):
+        image = Image.fromarray(np.full((40, 40), 200 * 257, dtype="uint16"))
+        image = image.convert("I") if mode == "I" else image
+    elif mode == "F":
+        image = Image.fromarray(np.full((40, 40), 200 / 255, dtype="float32"))
+    elif mode == "1":
+        image = grey.point(lambda value: 255).convert("1")
+    elif mode == "PA":
+        image = grey.convert("P").convert("PA")
+    else:
+        image = grey.convert("RGB").convert(mode)
+    expected = 255 if mode == "1" else 200
+    assert mean_colour(decode(image, FORM)) == pytest.approx([expected] * 3, abs=4)
+
+
+@pytest.mark.parametrize("suffix", ["png", "jpg", "gif", "bmp", "tiff", "webp", "ppm", "ico", "jp2"])
+def test_formats(tmp_path, suffix):
+    path = tmp_path / f"image.{suffix}"
+    Image.new("RGB", (64, 64), (220, 50, 40)).save(path)
+    assert mean_colour(decode(path, FORM)) == pytest.approx([220, 50, 40], abs=8)
+
+
+def test_transparency_is_laid_over_white():
+    clear = Image.new("RGBA", (40, 40), (0, 0, 0, 0))
+    assert mean_colour(decode(clear, FORM)) == [255, 255, 255]
+    palette = Image.new("P", (40, 40), 0)
+    palette.info["transparency"] = 0
+    assert mean_colour(decode(palette, FORM)) == [255, 255, 255]
+
+
+def test_rotation_of_the_camera_is_applied(tmp_path):
+    image = Image.new("RGB", (80, 40), (0, 0, 0))
+    image.paste((255, 255, 255), (0, 0, 40, 40))  # white on the left
+    exif = Image.Exif()
+    exif[0x0112] = 6  # to be turned by 90 degrees to the right: white on top
+    image.save(tmp_path / "turned.jpg", exif=exif)
+    decoded = decode(tmp_path / "turned.jpg", FORM).double().mean(0)
+    assert decoded.shape == (64, 32)
+    assert decoded[:28].mean() > 240
+    assert decoded[36:].mean() < 15
+
+
+def test_grey_networks():
+    assert decode(picture("red"), ImageFormat(28, channels=1)).shape[0] == 1
+
+
+def test_crops_and_flips():
+    image = Image.fromarray(np.arange(32 * 32, dtype="uint8").reshape(32, 32)).convert("RGB")
+    buffer = io.BytesIO()
+    image.save(buffer, "PNG")
+    from deelbo.data.examples import Examples
+
+    store = ImageStore(Examples([buffer.getvalue()], [0], ["x"]), FORM)
+    whole = store[0]
+    torch.testing.assert_close(ImageSet(store, FORM)[0][0], whole[:, 2:30, 2:30])
+    views = {bytes(ImageSet(store, FORM, augment=True)[0][0].contiguous().numpy()) for _ in range(300)}
+    crops = [whole[:, r : r + 28, c : c + 28] for r in range(5) for c in range(5)]
+    possible = {bytes(v.contiguous().numpy()) for crop in crops for v in (crop, crop.flip(2))}
+    assert views <= possible
+    assert len(views) > 45
+    batch, labels = ImageSet(store, FORM).collate([ImageSet(store, FORM)[0]])
+    torch.testing.assert_close(batch[0], (whole[:, 2:30, 2:30] / 255 - 0.5) / 0.25)
+    assert labels.tolist() == [0]
+
+
+def test_mean_and_deviation_of_the_training_set(tmp_path):
+    data = load_data(image_folder(tmp_path))
+    form = ImageFormat(28)
+    store = ImageStore(data.train, form)
+    pixels = torch.cat([store[i].flatten(1) for i in range(len(data.train))], 1).double() / 255
+    form = normalized(form, store)
+    assert form.mean == pytest.approx(pixels.mean(1).tolist())
+    assert form.std == pytest.approx(pixels.std(1, correction=0).tolist())
+    assert normalized(FORM, store) is FORM
+
+
+def test_unreadable_images_are_named_or_counted(tmp_path):
+    folder = image_folder(tmp_path)
+    whole = (folder / "train" / "red" / "1.png").read_bytes()
+    (folder / "train" / "red" / "1.png").write_bytes(whole[:60])
+    (folder / "train" / "red" / "2.png").write_bytes(b"not an image")
+    examples = load_data(folder).train
+    with pytest.raises(ValueError, match=r"red/1\.png cannot be read as an image.*--skip-bad"):
+        ImageStore(examples, FORM)
+    store = ImageStore(examples, FORM, skip_bad=True)
+    assert [name[-9:] for name in store.bad] == ["red/1.png", "red/2.png"]
+    assert len(store.examples) == 16
+
+
+def test_a_set_that_does_not_fit_is_decoded_at_every_look(tmp_path):
+    examples = load_data(image_folder(tmp_path)).train
+    kept, read = ImageStore(examples, FORM), ImageStore(examples, FORM, memory=1000)
+    assert read.images is None
+    read.prepare([0, 3])
+    assert all(torch.equal(kept[i], read[i]) for i in range(len(examples)))
+    assert not read._waiting
+    assert module.MEMORY > 1000

@@ -1,0 +1,103 @@
+"""The report in a real browser: it draws, fits phone and desktop, follows light and dark, and asks for nothing else."""
+
+import json
+import os
+import shutil
+
+import pytest
+
+import deelbo
+from deelbo.job import Job, run_job
+from deelbo.report import write_report
+from pictures import image_folder, text_table, tiny_bert
+
+CHROMIUM = next((p for name in ("chromium", "chromium-browser", "google-chrome") if (p := shutil.which(name))), None)
+FAST = {"steps": 12, "batch_size": 6, "learning_rates": (0.1, 0.01), "samples": 2}
+
+
+@pytest.fixture(scope="module")
+def browser():
+    if CHROMIUM is None and not os.environ.get("CI"):
+        pytest.skip("no Chromium on this machine; CI installs it")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        # CI may run as root, where Chromium has no sandbox.
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("images")
+    job = Job(str(image_folder(folder / "data")), "pictures:small", image_size=28)
+    run_job(job, FAST, folder / "my <run>", device="cpu")
+    return folder / "my <run>"
+
+
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("texts")
+    data = folder / "data"
+    data.mkdir()
+    text_table(data / "train.csv")
+    text_table(data / "test.csv", rows=6)
+    (data / "test.csv").write_text((data / "test.csv").read_text() + "<script>document.title='bad'</script>,money\n")
+    job = Job(str(data), f"hf:{tiny_bert(folder / 'bert')}")
+    run_job(job, {**FAST, "learning_rates": (1e-6,)}, folder / "run", device="cpu")
+    return folder / "run"
+
+
+@pytest.mark.parametrize("kind", ["images", "texts"])
+@pytest.mark.parametrize(("width", "scheme"), [(390, "dark"), (1280, "light")])
+def test_in_chromium(browser, kind, width, scheme, request):
+    run = request.getfixturevalue(kind)
+    page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+    problems, requests = [], []
+    page.on("console", lambda message: problems.append(message.text))
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    page.on("request", lambda asked: requests.append(asked.url))
+    page.goto((run / "report.html").as_uri())
+    assert not problems
+    assert all(url.startswith(("file:", "data:")) for url in requests)
+    assert page.title() == f"{run.name} · deelbo"
+    assert page.evaluate("document.documentElement.scrollWidth") == width
+    brightness = page.evaluate("getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number)[0]")
+    assert (brightness < 60) == (scheme == "dark")
+    charts = page.query_selector_all("figure svg")
+    assert len(charts) == (4 if kind == "images" else 3)
+    for chart in charts:
+        box = chart.bounding_box()
+        assert 250 < box["width"] <= width
+        assert box["height"] > 150
+    ink = page.evaluate("getComputedStyle(document.querySelector('svg text')).fill.match(/\\d+/g).map(Number)[0]")
+    assert (ink > 150) == (scheme == "dark")
+    smallest = page.evaluate(
+        "Math.min(...[...document.querySelectorAll('svg text')].map(t => t.getBoundingClientRect().height))"
+    )
+    assert smallest >= 9
+    pictures = page.evaluate("[...document.images].every(i => i.complete && i.naturalWidth > 0)")
+    assert pictures
+    page.close()
+
+
+def test_without_a_test_set_and_with_one_later(images, tmp_path):
+    folder = image_folder(tmp_path / "data", test=0)
+    _, metrics = run_job(Job(str(folder), "pictures:small", image_size=28), FAST, tmp_path / "run", device="cpu")
+    assert metrics is None
+    text = (tmp_path / "run" / "report.html").read_text()
+    assert "This run has no test set" in text
+    write_report(tmp_path / "run", json.loads((images / "assessment.json").read_text()))
+    assert "Confusion matrix" in (tmp_path / "run" / "report.html").read_text()
+
+
+def test_report_of_map_and_of_a_run_made_in_python(tmp_path):
+    import torch
+    from torch.utils.data import TensorDataset
+
+    data = TensorDataset(torch.randn(20, 5), torch.randint(3, (20,)))
+    network = torch.nn.Sequential(torch.nn.Linear(5, 4), torch.nn.Linear(4, 3))
+    options = {**FAST, "method": "map", "prior_variances": {"backbone": 1.0, "head": 1.0}, "device": "cpu"}
+    deelbo.finetune(network, data, "1", out=tmp_path / "run", **options)
+    assert "prior / N" in write_report(tmp_path / "run").read_text()
