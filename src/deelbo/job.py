@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from deelbo._extras import require
 from deelbo.data import Data, load_data, split
 from deelbo.finetuning import check_folder, finetune
 from deelbo.models import LoadedModel, load_model
@@ -64,7 +65,7 @@ def run_job(
         report: Called with {"note": text}, {"stage": name, "done": n, "total": n} and the events of `Search`.
 
     Returns:
-        The run, and its metrics on the test set, if there is one.
+        The run, and its metrics on the test set, if there is one (and in one process only).
 
     Raises:
         ValueError: If the data, the model, the settings or the folder are not what they should be.
@@ -117,6 +118,8 @@ def run_job(
         about=about,
         **settings,
     )
+    if not require("accelerate", "training").PartialState().is_main_process:
+        return result, None
     return result, _finish(result, loaded, data, job.skip_bad, out, report)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
 from pathlib import Path
@@ -90,7 +91,7 @@ def finetune(
                 raise
             again = shlex.join(["deelbo", *sys.argv[1:]])
             raise KeyboardInterrupt(f"The run is saved; the same command goes on with it: {again}") from None
-    if not quiet:
+    if not quiet and os.environ.get("RANK", "0") == "0":  # of several processes, one speaks
         show(result, metrics, out)
 
 

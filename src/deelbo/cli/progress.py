@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 import warnings
 from types import TracebackType
@@ -23,6 +24,7 @@ class RunProgress:
     """
 
     def __init__(self, quiet: bool = False, title: str = "") -> None:
+        quiet = quiet or os.environ.get("RANK", "0") != "0"  # of several processes, one speaks
         self.console = Console(stderr=True, quiet=quiet, highlight=False, soft_wrap=True)
         self.title = title
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())

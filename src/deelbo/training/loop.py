@@ -57,7 +57,6 @@ class Candidate:
         self._parameters = list(method.parameters())
         self.optimizer = accelerator.prepare_optimizer(self._make_optimizer())
         self.step = 0
-        self._cooling: tuple[int, int] | None = None
         self.history: list[dict[str, float]] = []
         self._epoch = {"nll": 0.0, "correct": 0.0, "examples": 0.0}
         self.clock = {"data": 0.0, "network": 0.0, "steps": 0.0, "values": 0.0, "examples": 0.0}  # seconds, examples
@@ -101,25 +100,8 @@ class Candidate:
         self.clock["examples"] += len(labels) * self.accelerator.num_processes
 
     def _rate(self) -> float:
-        """Cosine from the learning rate to zero over all steps; or, cooling down, a line to zero from where it was."""
-        begin, length = self._cooling or (self.step, 0)
-        rate = 0.5 * self.learning_rate * (1 + math.cos(math.pi * begin / self.settings.steps))
-        return rate * (1 - (self.step - begin) / (length + 1))
-
-    def cooled_value(self, length: int) -> float:
-        """Estimate the objective that a quick cooling down would reach, and go on as if it had not been tried.
-
-        Args:
-            length: Steps over which the rate goes to zero.
-        """
-        state = self.state()
-        self._cooling = (self.step, length)
-        for _ in self.advance(self.step + length):
-            pass
-        value = self.value(final=False)
-        self._cooling = None
-        self.restore(state)
-        return value
+        """Cosine from the learning rate to zero over all steps."""
+        return 0.5 * self.learning_rate * (1 + math.cos(math.pi * self.step / self.settings.steps))
 
     def _indices(self, step: int) -> list[int]:
         """Which examples this process trains on."""
