@@ -6,12 +6,16 @@ BIN := $(VENV)/bin
 help:  ## List the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | awk -F'\t' '{printf "make %-12s %s\n", $$1, $$2}'
 
-$(BIN)/installed: pyproject.toml
+# One environment; each stamp says which extras are in it.
+$(BIN)/%.installed: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --editable ".[test]"
+	$(BIN)/python -m pip install --quiet --editable ".[$*]"
 	@touch $@
 
-install: $(BIN)/installed  ## Make a virtual environment with everything for development
+quickstart: $(BIN)/offline.installed  ## Install, and fine-tune a pretrained network on 100 images, offline
+	$(BIN)/deelbo quickstart
+
+install: $(BIN)/test.installed  ## Make a virtual environment with everything for development
 
 lint: install  ## Check style and formatting
 	$(BIN)/ruff check .
@@ -29,7 +33,7 @@ format: install  ## Format the code
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-example: install  ## Learn lambda and tau on scikit-learn's digits
+example: install  ## The objective in a loop of one's own, on scikit-learn's digits
 	$(BIN)/python examples/digits.py
 
 benchmark: install  ## Measure the cost of a training step (about 10 minutes)
@@ -38,4 +42,5 @@ benchmark: install  ## Measure the cost of a training step (about 10 minutes)
 clean:  ## Remove the virtual environment and caches
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
-.PHONY: help install lint types test check format example benchmark clean
+.PHONY: help quickstart install lint types test check format example benchmark clean
+.SECONDARY:

@@ -26,7 +26,7 @@ Report = Callable[[dict[str, Any]], None]
 
 @dataclass(frozen=True)
 class Job:
-    """What a run is about: the arguments of `load_data`, `split` and `load_model`."""
+    """What a run is about: the arguments of `load_data`, `split`, `load_model` and `training_sets`."""
 
     data: str
     model: str
@@ -37,6 +37,7 @@ class Job:
     test_fraction: float | None = None
     weights: str | None = None
     image_size: int | None = None
+    flip: bool = True
     max_length: int | None = None
     skip_bad: bool = False
 
@@ -103,7 +104,9 @@ def run_job(
         max_length=job.max_length,
     )
     report({"data": data, "model": loaded, "settings": Settings(**settings)})
-    train_set, plain_set = loaded.training_sets(data.train, job.skip_bad, _stage(report, "reading training images"))
+    train_set, plain_set = loaded.training_sets(
+        data.train, job.skip_bad, _stage(report, "reading training images"), job.flip
+    )
     result = finetune(
         loaded.network,
         train_set,

@@ -88,6 +88,10 @@ def test_crops_and_flips():
     possible = {bytes(v.contiguous().numpy()) for crop in crops for v in (crop, crop.flip(2))}
     assert views <= possible
     assert len(views) > 45
+    upright = ImageSet(store, FORM, augment=True, flip=False)
+    assert {bytes(upright[0][0].contiguous().numpy()) for _ in range(99)} <= {
+        bytes(c.contiguous().numpy()) for c in crops
+    }
     batch, labels = ImageSet(store, FORM).collate([ImageSet(store, FORM)[0]])
     torch.testing.assert_close(batch[0], (whole[:, 2:30, 2:30] / 255 - 0.5) / 0.25)
     assert labels.tolist() == [0]

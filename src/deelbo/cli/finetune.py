@@ -46,6 +46,7 @@ def finetune(
     test_fraction: Annotated[float | None, _option("Hold a share of the data out for testing.")] = None,
     seed: Annotated[int, typer.Option(help="Of everything random.")] = 0,
     image_size: Annotated[int | None, _option("Pixels; the network's own if not given.")] = None,
+    flip: Annotated[bool, typer.Option(help="Mirror images at random; not for digits or text.")] = True,
     max_length: Annotated[int | None, _option("Tokens; what the network takes, at most 512, if not given.")] = None,
     text_column: Annotated[str, typer.Option(help="Of a table.")] = "text",
     label_column: Annotated[str, typer.Option(help="Of a table.")] = "label",
@@ -59,8 +60,8 @@ def finetune(
 ) -> None:
     """Train a classifier on DATA and write RUN: network, learned values, test results, report."""
     job = Job(
-        data, model, data_dir, text_column, label_column, train_size, test_fraction, weights, image_size, max_length,
-        skip_bad,
+        data, model, data_dir, text_column, label_column, train_size, test_fraction, weights, image_size, flip,
+        max_length, skip_bad,
     )  # fmt: skip
     settings = {
         "method": method,

@@ -165,16 +165,17 @@ class ImageStore:
 
 
 class ImageSet(Dataset):
-    """Pairs (image, label): a random crop, flipped half of the time, or the crop in the centre.
+    """Pairs (image, label): a random crop, mirrored half of the time, or the crop in the centre.
 
     Args:
         store: The decoded images.
         form: With mean and std.
-        augment: Whether to crop and flip at random.
+        augment: Whether to crop at random.
+        flip: Whether to mirror at random then.
     """
 
-    def __init__(self, store: ImageStore, form: ImageFormat, augment: bool = False) -> None:
-        self.store, self.form, self.augment = store, form, augment
+    def __init__(self, store: ImageStore, form: ImageFormat, augment: bool = False, flip: bool = True) -> None:
+        self.store, self.form, self.augment, self.flip = store, form, augment, flip
         self.examples = store.examples
         assert form.mean is not None
         assert form.std is not None
@@ -193,7 +194,7 @@ class ImageSet(Dataset):
         else:
             row, column, flip = rows // 2, columns // 2, 0
         image = image[:, row : row + size, column : column + size]
-        return image.flip(2) if flip else image, self.examples.labels[index]
+        return image.flip(2) if flip and self.flip else image, self.examples.labels[index]
 
     def collate(self, pairs: Sequence[tuple[Tensor, int]]) -> tuple[Tensor, Tensor]:
         """Stack and normalise."""

@@ -61,7 +61,7 @@ class LoadedModel:
             self.network.to(memory_format=torch.channels_last)
 
     def training_sets(
-        self, examples: Examples, skip_bad: bool = False, progress: Progress | None = None
+        self, examples: Examples, skip_bad: bool = False, progress: Progress | None = None, flip: bool = True
     ) -> tuple[ImageSet | TextSet, ImageSet | TextSet]:
         """Return the training set with augmentation, and the same examples without.
 
@@ -69,6 +69,7 @@ class LoadedModel:
             examples: Decoded or tokenised here, once.
             skip_bad: Leave unreadable images out.
             progress: Called with (done, total).
+            flip: Whether a mirrored image is an image of the same class.
 
         Raises:
             ValueError: If an image cannot be read.
@@ -78,7 +79,7 @@ class LoadedModel:
             return texts, texts
         store = self._store(examples, skip_bad, progress)
         self.image = normalized(self.image, store)
-        return ImageSet(store, self.image, augment=True), ImageSet(store, self.image)
+        return ImageSet(store, self.image, augment=True, flip=flip), ImageSet(store, self.image)
 
     def dataset(
         self, examples: Examples, skip_bad: bool = False, progress: Progress | None = None

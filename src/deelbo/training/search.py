@@ -1,8 +1,8 @@
 """The search for a learning rate: candidates go from rung to rung, and the training objective decides who goes on.
 
 "grid" has one rung, at the end. "race" stops everybody after 10 % of the steps, lets the two best go on to 40 % and the
-better one finish: 4 * 0.1 + 2 * 0.3 + 0.6 = 1.6 full runs instead of 4. The duel is long because what learns fast is not
-always what ends best; `benchmarks/README.md` has what was measured.
+better one finish: 4 * 0.1 + 2 * 0.3 + 0.6 = 1.6 full runs instead of 4. The duel is long because what learns fast is
+not always what ends best; `benchmarks/README.md` has what was measured.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from deelbo._interrupt import DeferredInterrupt
 from deelbo.training.checkpoint import read_tensors, write_tensors
 from deelbo.training.loop import Candidate, MakeCandidate, State
 from deelbo.training.settings import Settings
-
 
 FIRST_STEPS = 20
 
