@@ -158,7 +158,7 @@ def search(task: Task, settings: Settings, store: MemoryStore, accelerator: Acce
 def spent(store: MemoryStore, settings: Settings) -> tuple[float, float]:
     """Steps and seconds of all candidates."""
     notes = [kept[1] for rate in settings.learning_rates if (kept := store.get(rate)) is not None]
-    return sum(n["step"] for n in notes), sum(n["clock"]["steps"] + n["clock"]["values"] for n in notes)
+    return sum(n["clock"]["number"] for n in notes), sum(n["clock"]["steps"] + n["clock"]["values"] for n in notes)
 
 
 def main() -> None:

@@ -79,14 +79,14 @@ def test_grid_keeps_the_best_candidate_by_copy():
 def test_race_costs_less_and_its_winner_is_the_grids_run():
     settings = Settings(learning_rates=(1, 0.1, 0.01, 0.001), steps=100)
     ladder = rungs(settings)
-    assert [(r.step, r.survivors) for r in ladder] == [(20, 2), (40, 1), (100, 1)]
-    assert planned_steps(Settings(steps=6000)) == 1.6 * 6000
-    assert [r.step for r in rungs(Settings(learning_rates=(0.1, 0.01), steps=6000))] == [2400, 6000]
+    assert [(r.step, r.survivors, r.cooling) for r in ladder] == [(14, 2, 6), (25, 1, 4), (100, 1, 0)]
+    assert planned_steps(Settings(steps=6000)) == 1.59 * 6000
+    assert [r.step for r in rungs(Settings(learning_rates=(0.1, 0.01), steps=6000))] == [1500, 6000]
     assert len(rungs(Settings(steps=40))) == 1  # too short to tell early
     steps = []
     race = quick(learning_rates=(0.1, 0.03, 0.01, 0.001), steps=100, report=steps.append)
-    assert sum(len(event) == 2 for event in steps) == 4 * 20 + 2 * 20 + 60 == planned_steps(race.settings)
-    assert list(race.values) == [20, 40, 100]
+    assert sum(len(event) == 2 for event in steps) == 4 * 20 + 2 * 15 + 75 == planned_steps(race.settings)
+    assert list(race.values) == [14, 25, 100]
     grid = quick(learning_rates=(race.learning_rate,), steps=100, lr_search="grid")
     assert race.objective == grid.objective
 

@@ -57,9 +57,11 @@ class Candidate:
         self._parameters = list(method.parameters())
         self.optimizer = accelerator.prepare_optimizer(self._make_optimizer())
         self.step = 0
+        self._cooling: tuple[int, int] | None = None
         self.history: list[dict[str, float]] = []
         self._epoch = {"nll": 0.0, "correct": 0.0, "examples": 0.0}
-        self.clock = {"data": 0.0, "network": 0.0, "steps": 0.0, "values": 0.0, "examples": 0.0}  # seconds, examples
+        # Seconds, and how many steps and examples they were for; those of cooling down count as well.
+        self.clock = dict.fromkeys(("data", "network", "steps", "values", "number", "examples"), 0.0)
 
     def _make_optimizer(self) -> torch.optim.Optimizer:
         if self.settings.optimizer == "adamw":
@@ -72,7 +74,8 @@ class Candidate:
         self.network.train()
         while self.step < min(until, self.settings.steps) and not self.diverged:
             self._one_step()
-            if self.step % steps_per_epoch(self.num_data, self.settings.batch_size) == 0 or self.step == until:
+            epoch = steps_per_epoch(self.num_data, self.settings.batch_size)
+            if self._cooling is None and (self.step % epoch == 0 or self.step == until):
                 self._record()
             yield self.step
 
@@ -97,11 +100,21 @@ class Candidate:
         self.optimizer.step()
         self.step += 1
         self.clock["steps"] += time.perf_counter() - start
+        self.clock["number"] += 1
         self.clock["examples"] += len(labels) * self.accelerator.num_processes
 
     def _rate(self) -> float:
-        """Cosine from the learning rate to zero over all steps."""
-        return 0.5 * self.learning_rate * (1 + math.cos(math.pi * self.step / self.settings.steps))
+        """Cosine from the learning rate to zero over all steps; cooling down, a line to zero from where it was."""
+        begin, length = self._cooling or (self.step, 0)
+        rate = 0.5 * self.learning_rate * (1 + math.cos(math.pi * begin / self.settings.steps))
+        return rate * (1 - (self.step - begin) / (length + 1))
+
+    def cool(self, length: int) -> None:
+        """Let the rate go to zero over the next steps, to see what is below the noise of a large rate.
+
+        `restore` ends it: whoever cools down keeps the state from before, and goes on from that.
+        """
+        self._cooling = (self.step, length)
 
     def _indices(self, step: int) -> list[int]:
         """Which examples this process trains on."""
@@ -210,7 +223,7 @@ class Candidate:
         self.optimizer.load_state_dict(optimizer)
         notes = _copy(notes)
         self.step, self.history, self._epoch = notes["step"], notes["history"], notes["epoch"]
-        self.clock = notes["clock"]
+        self.clock, self._cooling = notes["clock"], None
 
 
 MakeCandidate = Callable[[float], Candidate]
