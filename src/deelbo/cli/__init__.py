@@ -19,9 +19,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         code = app([word for word in given if word != "--debug"], prog_name="deelbo", standalone_mode=False)
         return code if isinstance(code, int) else 0
-    except KeyboardInterrupt as error:
-        print(f"\ndeelbo: interrupted. {' '.join(map(str, error.args))}".rstrip(), file=sys.stderr)
-        return 130
     except Exception as error:
         if debug:
             raise
@@ -37,6 +34,8 @@ def _explain(error: Exception) -> tuple[str | None, int]:
     if (formatted := getattr(error, "format_message", None)) is not None:  # wrong options
         return f"{formatted()} (--help lists the options)", 2
     line = "; ".join(part.strip() for part in str(error).splitlines() if part.strip())
+    if type(error).__name__ == "Interrupted":
+        return line, 130
     if type(error).__name__ == "AllDivergedError":
         return line, 1
     if isinstance(error, ModuleNotFoundError):

@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from deelbo.cli.progress import RunProgress
+from deelbo.cli.progress import Interrupted, RunProgress
 from deelbo.job import Job, run_job
 from deelbo.result import Result
 
@@ -88,10 +88,12 @@ def finetune(
                 checkpoint_seconds=checkpoint_seconds, report=progress,
             )  # fmt: skip
         except KeyboardInterrupt:
-            if not (out / "run.json").exists():
-                raise
             again = shlex.join(["deelbo", *sys.argv[1:]])
-            raise KeyboardInterrupt(f"The run is saved; the same command goes on with it: {again}") from None
+            saved = (out / "run.json").exists()
+            hint = (
+                f"the run is saved; the same command goes on with it: {again}" if saved else "nothing was trained yet"
+            )
+            raise Interrupted(f"interrupted; {hint}") from None
     if not quiet and os.environ.get("RANK", "0") == "0":  # of several processes, one speaks
         show(result, metrics, out)
 

@@ -15,6 +15,10 @@ from deelbo.training.search import planned_steps
 from deelbo.training.settings import Settings
 
 
+class Interrupted(Exception):
+    """Ctrl-C, with a word on what was saved; the command line's library would swallow a KeyboardInterrupt's."""
+
+
 class RunProgress:
     """Shows the events of `run_job`: bars in a terminal, a line now and then in a log file.
 

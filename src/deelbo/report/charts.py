@@ -65,14 +65,15 @@ def race_chart(history: Sequence[Row], best: float) -> str:
 
 
 def reliability_chart(bins: Sequence[Row]) -> str:
-    """Draw accuracy against confidence; the area of a dot is its share of the examples."""
+    """Draw accuracy against confidence, and the gap to calibration; the area of a dot is its share of the examples."""
     figure, axes = _figure()
     axes.plot([0, 1], [0, 1], color=FAINT, linestyle="--", linewidth=1, label="calibrated")
     filled = [row for row in bins if row["examples"]]
     total = sum(row["examples"] for row in filled)
     x, y = [row["confidence"] for row in filled], [row["accuracy"] for row in filled]
-    axes.plot(x, y, color=SERIES[0], linewidth=1.2, label="this model")
-    axes.scatter(x, y, s=[12 + 300 * row["examples"] / total for row in filled], color=SERIES[0], alpha=0.8)
+    axes.vlines(x, x, y, color=SERIES[1], linewidth=1.2, label="gap")
+    areas = [12 + 300 * row["examples"] / total for row in filled]
+    axes.scatter(x, y, s=areas, color=SERIES[0], alpha=0.8, zorder=3, label="this model")
     axes.set_xlim(0, 1.03)
     axes.set_ylim(0, 1.03)
     return _finish(figure, axes, "confidence", "accuracy")
@@ -80,21 +81,21 @@ def reliability_chart(bins: Sequence[Row]) -> str:
 
 def _figure() -> tuple[Any, Any]:
     matplotlib = require("matplotlib.figure", "training")
-    figure = matplotlib.Figure(figsize=(4.6, 3.0), layout="constrained")
+    figure = matplotlib.Figure(figsize=(4.2, 2.9), layout="constrained")
     axes = figure.add_subplot()
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
     for side in ("left", "bottom"):
         axes.spines[side].set_color(FAINT)
-    axes.tick_params(colors=INK, which="both", labelsize=9)
+    axes.tick_params(colors=INK, which="both", labelsize=9.5)
     axes.grid(color=FAINT, alpha=0.25, linewidth=0.6)
     return figure, axes
 
 
 def _finish(figure: Any, axes: Any, x: str, y: str) -> str:
-    axes.set_xlabel(x, color=INK, fontsize=9)
-    axes.set_ylabel(y, color=INK, fontsize=9)
-    legend = axes.legend(fontsize=9, frameon=False, labelcolor=INK)
+    axes.set_xlabel(x, color=INK, fontsize=9.5)
+    axes.set_ylabel(y, color=INK, fontsize=9.5)
+    legend = axes.legend(fontsize=9.5, frameon=False, labelcolor=INK)
     assert legend is not None
     matplotlib = require("matplotlib", "training")
     file = io.StringIO()

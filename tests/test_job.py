@@ -1,0 +1,121 @@
+"""A job that is interrupted at its seams, and one of two processes."""
+
+import hashlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from deelbo.cli import main
+from deelbo.job import Job, run_job
+from pictures import image_folder, picture
+
+FAST = {"steps": 80, "batch_size": 6, "learning_rates": (0.1, 0.01, 0.001), "samples": 2}
+
+
+def job(folder, **options):
+    return Job(str(folder), "pictures:small", image_size=28, **options)
+
+
+def digest(run):
+    return hashlib.sha256((run / "model.safetensors").read_bytes()).hexdigest()
+
+
+def interrupt_at(number):
+    """Send Ctrl-C at the given event of training."""
+    seen = []
+
+    def report(event):
+        if "rate" in event:
+            seen.append(event)
+            if len(seen) == number:
+                os.kill(os.getpid(), signal.SIGINT)
+
+    return report
+
+
+@pytest.mark.parametrize("moment", [3, 17, 30, 70, 110])  # in training, in cooling down, in the duel, at the end
+def test_interrupted_and_resumed(tmp_path, moment):
+    folder = image_folder(tmp_path / "data")
+    run_job(job(folder), FAST, tmp_path / "whole", device="cpu")
+    with pytest.raises(KeyboardInterrupt):
+        run_job(job(folder), FAST, tmp_path / "run", device="cpu", report=interrupt_at(moment))
+    assert not (tmp_path / "run" / "model.safetensors").exists()
+    run_job(job(folder), FAST, tmp_path / "run", device="cpu")
+    assert digest(tmp_path / "run") == digest(tmp_path / "whole")
+    values = [json.loads((tmp_path / r / "run.json").read_text())["learned"] for r in ("run", "whole")]
+    assert values[0] == values[1]
+
+
+def test_resuming_refuses_other_data_and_settings(tmp_path, capsys):
+    folder, run = image_folder(tmp_path / "data"), tmp_path / "run"
+    with pytest.raises(KeyboardInterrupt):
+        run_job(job(folder), FAST, run, device="cpu", report=interrupt_at(30))
+    with pytest.raises(ValueError, match=r"momentum: 0\.9 -> 0\.5"):
+        run_job(job(folder), {**FAST, "momentum": 0.5}, run, device="cpu")
+    with pytest.raises(ValueError, match="train_size: None -> 9"):
+        run_job(job(folder, train_size=9), FAST, run, device="cpu")
+    picture("red", 9).save(folder / "train" / "red" / "new.png")
+    with pytest.raises(ValueError, match="fingerprint"):
+        run_job(job(folder), FAST, run, device="cpu")
+    (folder / "train" / "red" / "new.png").unlink()
+    run_job(job(folder), FAST, run, device="cpu")
+
+
+def test_a_run_killed_between_training_and_report_is_completed(tmp_path):
+    folder, run = image_folder(tmp_path / "data"), tmp_path / "run"
+    notes = []
+    _, metrics = run_job(job(folder), FAST, run, device="cpu")
+    report = (run / "report.html").read_text()
+    for name in ("report.html", "assessment.json"):
+        (run / name).unlink()
+    before = digest(run)
+    _, again = run_job(job(folder), FAST, run, device="cpu", report=notes.append)
+    assert "its test and report are made now" in notes[0]["note"]
+    assert again == pytest.approx(metrics)
+    assert digest(run) == before
+    assert (run / "report.html").read_text() == report
+    with pytest.raises(FileExistsError, match="finished run"):
+        run_job(job(folder), FAST, run, device="cpu")
+
+
+def test_ctrl_c_says_how_to_go_on(tmp_path, capsys, monkeypatch):
+    folder, run = image_folder(tmp_path / "data"), tmp_path / "run"
+    words = ["finetune", str(folder), "--model", "pictures:small", "--image-size", "28", "--steps", "40"]
+    words += ["--out", str(run)]
+    monkeypatch.setattr("sys.argv", ["deelbo", *words])
+    monkeypatch.setattr(
+        "deelbo.cli.progress.RunProgress.__call__", lambda self, event, send=interrupt_at(5): send(event)
+    )
+    assert main([*words, "--device", "cpu"]) == 130
+    assert f"the same command goes on with it: deelbo finetune {folder}" in capsys.readouterr().err
+    monkeypatch.undo()
+    assert main([*words, "--device", "cpu", "--quiet"]) == 0
+
+
+def test_two_processes_share_a_run(tmp_path):
+    folder = image_folder(tmp_path / "data")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    words = ["finetune", str(folder), "--model", "pictures:small", "--image-size", "28", "--steps", "20"]
+    words += ["--batch-size", "6", "--learning-rates", "0.1,0.01", "--device", "cpu", "--out", str(tmp_path / "run")]
+    common = {**os.environ, "PYTHONPATH": str(Path(__file__).parent), "OMP_NUM_THREADS": "1", "WORLD_SIZE": "2"}
+    common |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "ACCELERATE_USE_CPU": "1"}
+    ranks = [{**common, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in (0, 1)]
+    started = [
+        subprocess.Popen([sys.executable, "-m", "deelbo", *words], env=env, stdout=subprocess.PIPE, text=True)
+        for env in ranks
+    ]
+    spoken = [process.communicate(timeout=200)[0] for process in started]
+    assert [process.returncode for process in started] == [0, 0]
+    assert "test accuracy" in spoken[0]
+    assert not spoken[1].strip()
+    run = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert run["status"] == "finished"
+    assert run["metrics"]["accuracy"] >= 0
