@@ -39,16 +39,22 @@ def interrupt_at(number):
     return report
 
 
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("job")
+    run_job(job(image_folder(folder / "data")), FAST, folder / "whole", device="cpu")
+    return folder / "whole"
+
+
 @pytest.mark.parametrize("moment", [3, 17, 30, 70, 110])  # in training, in cooling down, in the duel, at the end
-def test_interrupted_and_resumed(tmp_path, moment):
-    folder = image_folder(tmp_path / "data")
-    run_job(job(folder), FAST, tmp_path / "whole", device="cpu")
+def test_interrupted_and_resumed(tmp_path, whole, moment):
+    folder = whole.parent / "data"
     with pytest.raises(KeyboardInterrupt):
         run_job(job(folder), FAST, tmp_path / "run", device="cpu", report=interrupt_at(moment))
     assert not (tmp_path / "run" / "model.safetensors").exists()
     run_job(job(folder), FAST, tmp_path / "run", device="cpu")
-    assert digest(tmp_path / "run") == digest(tmp_path / "whole")
-    values = [json.loads((tmp_path / r / "run.json").read_text())["learned"] for r in ("run", "whole")]
+    assert digest(tmp_path / "run") == digest(whole)
+    values = [json.loads((run / "run.json").read_text())["learned"] for run in (tmp_path / "run", whole)]
     assert values[0] == values[1]
 
 

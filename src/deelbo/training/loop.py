@@ -157,25 +157,32 @@ class Candidate:
     def value(self, final: bool) -> float:
         """Estimate the training objective in eval mode on the plain training examples.
 
+        Batch-normalisation statistics belong to the weights: each draw gets its own, as in training. With those of the
+        mean, the objective would fall as the posterior widens, although training on it goes well.
+
         Args:
-            final: Whether this is the end of the run: then on all examples, with all draws, and refreshed
-                batch-normalisation statistics stay in the network. An early look, which only compares candidates, uses
-                the same `EARLY_EXAMPLES` examples and `EARLY_SAMPLES` draws for each, and training goes on as if it
-                had not been taken.
+            final: Whether this is the end of the run: then on all examples, with all draws, and the network keeps
+                statistics estimated anew at the mean weights. An early look, which only compares candidates, uses the
+                same `EARLY_EXAMPLES` examples and `EARLY_SAMPLES` draws for each, and leaves nothing behind.
         """
         if self.diverged:
             return -math.inf
         start = time.perf_counter()
-        indices = torch.randperm(self.num_data, generator=torch.Generator().manual_seed(mix(self.settings.seed, 2)))
-        self._looked_at = list(range(self.num_data)) if final else sorted(indices[:EARLY_EXAMPLES].tolist())
-        buffers = {name: b.clone() for name, b in self.network.named_buffers()}
-        if self.settings.refresh_batch_norm:
-            refresh_batch_norm(self.network, (inputs for inputs, _ in self._plain_batches()))
+        everything = list(range(self.num_data))
+        order = torch.randperm(self.num_data, generator=torch.Generator().manual_seed(mix(self.settings.seed, 2)))
+        few = sorted(order[:EARLY_EXAMPLES].tolist())
         samples = self.settings.samples if final else min(EARLY_SAMPLES, self.settings.samples)
-        value = self._agreed(self.method.value(self._log_likelihood, samples))
-        if not final:
-            for name, buffer in self.network.named_buffers():
-                buffer.copy_(buffers[name])
+        buffers = {name: b.clone() for name, b in self.network.named_buffers()}
+
+        def log_likelihood() -> Tensor:
+            self._refresh_batch_norm(few)
+            return self._log_likelihood(everything if final else few)
+
+        value = self._agreed(self.method.value(log_likelihood, samples))
+        for name, buffer in self.network.named_buffers():
+            buffer.copy_(buffers[name])
+        if final:
+            self._refresh_batch_norm(everything)
         self.clock["values"] += time.perf_counter() - start
         return value if math.isfinite(value) else -math.inf
 
@@ -185,17 +192,22 @@ class Candidate:
             return value
         return float(self.accelerator.reduce(torch.tensor(value, device=self.accelerator.device), "mean"))
 
-    def _plain_batches(self) -> Iterator[tuple[Any, Tensor]]:
-        return in_order(self.plain_set, self.settings.batch_size, self.accelerator.device, self._looked_at)
+    def _plain_batches(self, indices: list[int]) -> Iterator[tuple[Any, Tensor]]:
+        return in_order(self.plain_set, self.settings.batch_size, self.accelerator.device, indices)
+
+    def _refresh_batch_norm(self, indices: list[int]) -> None:
+        if self.settings.refresh_batch_norm:
+            refresh_batch_norm(self.network, (inputs for inputs, _ in self._plain_batches(indices)))
 
     @torch.no_grad()
-    def _log_likelihood(self) -> Tensor:
+    def _log_likelihood(self, indices: list[int]) -> Tensor:
+        """The sum over the training set at the weights in place, estimated from some of its examples."""
         total = torch.zeros((), dtype=torch.float64)
-        for inputs, labels in self._plain_batches():
+        for inputs, labels in self._plain_batches(indices):
             with self.accelerator.autocast():
                 output = logits(self.network, inputs)
             total -= F.cross_entropy(output.float(), labels, reduction="sum").double().cpu()
-        return total * (self.num_data / len(self._looked_at))
+        return total * (self.num_data / len(indices))
 
     # ---- states ----
 

@@ -1,0 +1,74 @@
+import accelerate
+import torch
+from sklearn.datasets import load_digits
+from torch import nn
+from torch.nn.functional import cross_entropy
+from torch.utils.data import TensorDataset
+
+from deelbo.methods import make_method
+from deelbo.training.loop import Candidate
+from deelbo.training.settings import Settings
+
+
+def candidate(steps=40, **options):
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.Linear(64, 32), nn.BatchNorm1d(32), nn.ReLU(), nn.Linear(32, 10))
+    images, labels = (torch.tensor(a)[:96] for a in load_digits(return_X_y=True))
+    data = TensorDataset(images.float() / 16, labels)
+    settings = Settings(steps=steps, batch_size=32, samples=3, init_scale=0.05, **options)
+    method = make_method(settings, network, "3", len(data))
+    return Candidate(network, method, data, data, 0.1, settings, accelerate.Accelerator(cpu=True))
+
+
+def slow_log_likelihood(network, x, y):
+    """With batch-normalisation statistics of the weights in place, each layer written out."""
+    first, norm, _, last = network
+    hidden = first(x)
+    means = torch.stack([part.mean(0) for part in hidden.split(32)]).mean(0)
+    variances = torch.stack([part.var(0) for part in hidden.split(32)]).mean(0)
+    scaled = (hidden - means) / (variances + norm.eps).sqrt() * norm.weight + norm.bias
+    return -cross_entropy(last(scaled.relu()), y, reduction="sum").double()
+
+
+def test_each_draw_has_its_own_batch_normalisation():
+    running = candidate()
+    for _ in running.advance(40):
+        pass
+    x, y = running.plain_set.tensors
+    method, network = running.method, running.network
+    expected = method.objective.estimate(lambda: slow_log_likelihood(network, x, y), samples=3)
+    torch.testing.assert_close(running.value(final=True), float(expected), rtol=1e-5, atol=0)
+    hidden = network[0](x)
+    torch.testing.assert_close(network[1].running_mean, hidden.mean(0))  # the network keeps those of the mean
+
+
+def test_an_early_look_leaves_nothing_behind():
+    looked, other = candidate(), candidate()
+    for _ in looked.advance(7):
+        pass
+    looked.value(final=False)
+    before = looked.state()
+    looked.cool(5)
+    for _ in looked.advance(12):
+        pass
+    looked.value(final=False)
+    looked.restore(before)
+    for each in (looked, other):
+        for _ in each.advance(20):
+            pass
+    for p, q in zip(looked.network.state_dict().values(), other.network.state_dict().values(), strict=True):
+        assert torch.equal(p, q)
+    assert [row["nll"] for row in looked.history][-1] == [row["nll"] for row in other.history][-1]
+
+
+def test_cooling_takes_the_rate_to_zero():
+    running = candidate()
+    for _ in running.advance(10):
+        pass
+    start = running._rate()
+    running.cool(4)
+    rates = []
+    for _ in running.advance(14):
+        rates.append(running._rate())
+    assert torch.allclose(torch.tensor(rates), start * torch.tensor([0.8, 0.6, 0.4, 0.2]))
+    assert len(running.history) == len([row for row in running.history if row["step"] <= 10])
