@@ -160,7 +160,7 @@ def _initial_state(
     if folder is None:
         return initial
     if not check_folder(folder, settings, about):
-        _check_space(folder, initial, settings)
+        check_space(folder, initial, settings)
         if writes:
             write_tensors(folder / "checkpoints" / "initial.safetensors", initial)
             opening = {"schema": SCHEMA, "status": "training", "settings": settings.as_dict(), "about": about}
@@ -169,8 +169,12 @@ def _initial_state(
     return read_tensors(folder / "checkpoints" / "initial.safetensors")[0]
 
 
-def _check_space(folder: Path, weights: dict[str, Tensor], settings: Settings) -> None:
-    """Refuse a disk that the checkpoints would fill."""
+def check_space(folder: Path, weights: dict[str, Tensor], settings: Settings) -> None:
+    """Refuse a disk that the checkpoints would fill.
+
+    Raises:
+        OSError: If there is not enough space.
+    """
     place = next(p for p in (folder, *folder.absolute().parents) if p.exists())
     copies = 2 if settings.optimizer == "sgd" else 3  # the weights and the optimizer's buffers
     size = sum(value.numel() * value.element_size() for value in weights.values())

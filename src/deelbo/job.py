@@ -11,7 +11,9 @@ import torch
 
 from deelbo._extras import require
 from deelbo.data import Data, load_data, split
-from deelbo.finetuning import check_folder, finetune
+from deelbo.data.images import ImageSet
+from deelbo.data.texts import TextSet
+from deelbo.finetuning import check_folder, check_space, finetune
 from deelbo.models import LoadedModel, load_model
 from deelbo.report import assess, write_report
 from deelbo.result import Result, load, read_run
@@ -90,10 +92,9 @@ def run_job(
         report({"note": f"{out} is trained; its test and report are made now"})
         result = load(out)
         assert result.source is not None
-        return result, _finish(result, result.source, data, job.skip_bad, out, report)
+        return result, _finish(result, _test_set(result.source, data, job.skip_bad, report), out, report)
     about = {**asdict(job), "fingerprint": data.fingerprint(), "classes": data.classes}
-    if check_folder(out, Settings(**settings), about):
-        report({"note": f"resuming the unfinished run in {out}"})
+    resumed = check_folder(out, Settings(**settings), about)
     torch.default_generator.manual_seed(seed)  # of the new classifier's weights
     loaded = load_model(
         job.model,
@@ -103,10 +104,15 @@ def run_job(
         image_size=job.image_size,
         max_length=job.max_length,
     )
-    report({"data": data, "model": loaded, "settings": Settings(**settings)})
+    if not resumed:
+        check_space(out, loaded.network.state_dict(), Settings(**settings))
     train_set, plain_set = loaded.training_sets(
         data.train, job.skip_bad, _stage(report, "reading training images"), job.flip
     )
+    test_set = _test_set(loaded, data, job.skip_bad, report)  # before training: an unreadable image is told now
+    if resumed:
+        report({"note": f"resuming the unfinished run in {out}"})
+    report({"data": data, "model": loaded, "settings": Settings(**settings)})
     result = finetune(
         loaded.network,
         train_set,
@@ -123,26 +129,30 @@ def run_job(
     )
     if not require("accelerate", "training").PartialState().is_main_process:
         return result, None
-    return result, _finish(result, loaded, data, job.skip_bad, out, report)
+    return result, _finish(result, test_set, out, report)
 
 
 def _complete(out: Path) -> bool:
     return (out / "report.html").is_file() and (out / "run.json").is_file()
 
 
-def _finish(
-    result: Result, loaded: LoadedModel, data: Data, skip_bad: bool, out: Path, report: Report
-) -> dict[str, float] | None:
+def _test_set(loaded: LoadedModel, data: Data, skip_bad: bool, report: Report) -> ImageSet | TextSet | None:
+    progress = _stage(report, "reading test images")
+    test_set = None if data.test is None else loaded.dataset(data.test, skip_bad, progress)
+    if loaded.bad:
+        report({"note": f"{len(loaded.bad)} unreadable images are left out, such as {loaded.bad[0]}"})
+    return test_set
+
+
+def _finish(result: Result, test_set: ImageSet | TextSet | None, out: Path, report: Report) -> dict[str, float] | None:
     """Test, and write the report."""
     metrics = None
-    if data.test is not None:
-        test_set = loaded.dataset(data.test, skip_bad, _stage(report, "reading test images"))
+    if test_set is not None:
         assessment = assess(result, test_set, 0, _stage(report, "testing"))
         write_json(out / "assessment.json", assessment)
         metrics = assessment["metrics"]
-    if loaded.bad:
-        report({"note": f"{len(loaded.bad)} unreadable images were left out, such as {loaded.bad[0]}"})
-    write_json(out / "run.json", {**read_run(out), "metrics": metrics, "skipped": loaded.bad})
+    skipped = result.source.bad if result.source else []
+    write_json(out / "run.json", {**read_run(out), "metrics": metrics, "skipped": skipped})
     write_report(out)
     return metrics
 

@@ -62,9 +62,16 @@ def test_unreadable_images(tmp_path, capsys):
     cut = folder / "train" / "red" / "3.png"
     cut.write_bytes(cut.read_bytes()[:70])
     fails(capsys, command(folder, out), str(cut), "--skip-bad")
+    whole = folder / "test" / "red" / "1.png"
+    content = whole.read_bytes()
+    whole.write_bytes(content[:70])
+    shutil.copy(folder / "train" / "red" / "2.png", cut)
+    fails(capsys, command(folder, out), str(whole))  # of the test set too, before training
+    whole.write_bytes(content)
+    cut.write_bytes(content[:70])
     assert not out.exists()
     assert main([str(a) for a in command(folder, out, "--skip-bad", "--batch-size", 4)]) == 0
-    assert "1 unreadable images were left out" in capsys.readouterr().err
+    assert "1 unreadable images are left out" in capsys.readouterr().err
     assert json.loads((out / "run.json").read_text())["skipped"] == [str(cut)]
 
 
