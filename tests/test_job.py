@@ -90,6 +90,54 @@ def test_a_run_killed_between_training_and_report_is_completed(tmp_path):
         run_job(job(folder), FAST, run, device="cpu")
 
 
+def test_only_the_same_run_is_completed(tmp_path):
+    folder, run = image_folder(tmp_path / "data"), tmp_path / "run"
+    run_job(job(folder), FAST, run, device="cpu")
+    (run / "report.html").unlink()
+    other = image_folder(tmp_path / "other", train=5)
+    with pytest.raises(ValueError, match="finished run with other settings: fingerprint"):
+        run_job(job(other), FAST, run, device="cpu")
+    run_job(job(folder), FAST, run, device="cpu")
+
+
+def test_a_folder_is_one_process_at_a_time(tmp_path):
+    import filelock
+
+    folder, run = image_folder(tmp_path / "data"), tmp_path / "run"
+    with filelock.FileLock(tmp_path / ".run.lock"), pytest.raises(FileExistsError, match="another process"):
+        run_job(job(folder), FAST, run, device="cpu")
+    assert not run.exists()
+    run_job(job(folder), {**FAST, "steps": 4}, run, device="cpu")
+    assert not (tmp_path / ".run.lock").exists()
+
+
+def test_checkpoints_of_a_run_that_lost_its_beginning_are_not_used(tmp_path, whole):
+    folder, run = whole.parent / "data", tmp_path / "run"
+    with pytest.raises(KeyboardInterrupt):
+        run_job(job(folder), {**FAST, "seed": 3}, run, device="cpu", report=interrupt_at(50))
+    (run / "run.json").unlink()
+    run_job(job(folder), FAST, run, device="cpu")
+    assert digest(run) == digest(whole)
+
+
+def test_a_run_that_diverged_leaves_its_folder_free(tmp_path):
+    folder, run = image_folder(tmp_path / "data"), tmp_path / "run"
+    wild = {**FAST, "learning_rates": (1e30, 1e31), "clip": None}
+    with pytest.raises(RuntimeError, match="every learning rate diverged"), pytest.warns(UserWarning, match="diverged"):
+        run_job(job(folder), wild, run, device="cpu")
+    run_job(job(folder), {**FAST, "steps": 4}, run, device="cpu")
+
+
+def test_places(tmp_path):
+    folder = image_folder(tmp_path / "data")
+    with pytest.raises(ValueError, match="is among the data"):
+        run_job(job(folder), FAST, folder / "train" / "run", device="cpu")
+    with pytest.raises(ValueError, match='head "nothing" names no parameter'):
+        run_job(job(folder, head="nothing"), FAST, tmp_path / "run", device="cpu")
+    assert not (tmp_path / "run").exists()
+    run_job(job(folder, head="fc"), {**FAST, "steps": 4}, folder / "run", device="cpu")
+
+
 def test_ctrl_c_says_how_to_go_on(tmp_path, capsys, monkeypatch):
     folder, run = image_folder(tmp_path / "data"), tmp_path / "run"
     words = ["finetune", str(folder), "--model", "pictures:small", "--image-size", "28", "--steps", "40"]

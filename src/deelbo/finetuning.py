@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import copy
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+import filelock
+import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
@@ -64,25 +67,26 @@ def finetune(
         OSError: If there is no space for the checkpoints.
         AllDivergedError: If every learning rate diverged.
     """
-    accelerate = require("accelerate", "training")
+    require("accelerate", "training")
     from deelbo.training.loop import Candidate
-    from deelbo.training.search import FolderStore, MemoryStore, Search
+    from deelbo.training.search import AllDivergedError, FolderStore, MemoryStore, Search
 
     chosen = Settings(**settings)
     number = len(train_set)  # type: ignore[arg-type]
     if number == 0:
         raise ValueError("the training set is empty")
-    folder, about = None if out is None else Path(out), about or {}
+    folder = None if out is None else Path(out)
     if log is not None and folder is None:
         raise ValueError(f"log={log!r} needs a folder: out=...")
-    accelerator = accelerate.Accelerator(
-        cpu=device == "cpu", mixed_precision=precision, log_with=log, project_dir=None if folder is None else folder
-    )
+    accelerator = _accelerator(device, precision, log, folder)
     network = model.to(accelerator.device)
-    with accelerator.main_process_first():
+    make_method(chosen, network, head, number)  # what it refuses, it refuses before anything is written
+    about = {**(about or {}), "num_data": number, "head": head, "precision": precision}
+    with accelerator.main_process_first(), _lock(folder, accelerator.is_main_process) as unlock:
         initial = _initial_state(folder, chosen, about, network, accelerator.is_main_process)
-    if log is not None:
-        accelerator.init_trackers("log")
+        if log is not None:
+            accelerator.init_trackers("log")
+        lock = unlock.pop_all()
     called = accelerator.prepare_model(network) if accelerator.num_processes > 1 else network
 
     def make_candidate(rate: float) -> Candidate:
@@ -93,34 +97,89 @@ def finetune(
     writes = accelerator.is_main_process
     store = MemoryStore() if folder is None else FolderStore(folder / "checkpoints", writes)
     search = Search(chosen, make_candidate, store, checkpoint_seconds, report or (lambda event: None))
-    with own_randomness(accelerator.device):
-        rate, state = search.run()
-    if log is not None:
-        accelerator.end_training()
-    winner = make_candidate(rate)
-    winner.restore(state)
-    method = winner.method
-    variational = isinstance(method, Variational)
-    notes = [kept[1] for r in chosen.learning_rates if (kept := store.get(r)) is not None]
-    result = Result(
-        model=unwrap(network).eval(),
-        settings=chosen,
-        learning_rate=rate,
-        objective=search.values[chosen.steps][rate],
-        prior_variances=method.prior.variances,  # type: ignore[attr-defined]
-        scale=method.posterior.scale.item() if variational else None,  # type: ignore[attr-defined]
-        history=[row for each in notes for row in each["history"]],
-        values=search.values,
-        num_data=number,
-        num_params=sum(p.numel() for p in trainable(network).values()),
-        speed=_speed([each["clock"] for each in notes]),
-        source=source,
-    )
-    accelerator.wait_for_everyone()
-    if folder is not None and accelerator.is_main_process:
-        result.write(folder, {"about": about})
-        shutil.rmtree(folder / "checkpoints")
+    with lock:
+        try:
+            with own_randomness(accelerator.device):
+                rate, state = search.run()
+        except AllDivergedError:
+            if folder is not None and writes:  # other rates would be refused as other settings of this run
+                shutil.rmtree(folder / "checkpoints")
+                (folder / "run.json").unlink()
+            raise
+        if log is not None:
+            accelerator.end_training()
+        winner = make_candidate(rate)
+        winner.restore(state)
+        method = winner.method
+        variational = isinstance(method, Variational)
+        notes = [kept[1] for r in chosen.learning_rates if (kept := store.get(r)) is not None]
+        result = Result(
+            model=unwrap(network).eval(),
+            settings=chosen,
+            learning_rate=rate,
+            objective=search.values[chosen.steps][rate],
+            prior_variances=method.prior.variances,  # type: ignore[attr-defined]
+            scale=method.posterior.scale.item() if variational else None,  # type: ignore[attr-defined]
+            history=[row for each in notes for row in each["history"]],
+            values=search.values,
+            num_data=number,
+            num_params=sum(p.numel() for p in trainable(network).values()),
+            speed=_speed([each["clock"] for each in notes]),
+            source=source,
+        )
+        accelerator.wait_for_everyone()
+        if folder is not None and writes:
+            result.write(folder, {"about": about})
+            shutil.rmtree(folder / "checkpoints")
     return result
+
+
+def _accelerator(device: str | None, precision: str, log: str | None, folder: Path | None) -> Any:
+    accelerate = require("accelerate", "training")
+    if precision not in ("no", "fp16", "bf16"):
+        raise ValueError(f"precision={precision!r}, but it is one of no, fp16, bf16")
+    kinds = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    if device is not None and not kinds.get(device.split(":")[0]):
+        raise ValueError(
+            f"device={device!r} is not on this machine; there is {', '.join(k for k in kinds if kinds[k])}"
+        )
+    options = {"cpu": device == "cpu", "mixed_precision": precision, "log_with": log, "project_dir": folder}
+    try:
+        accelerator = accelerate.Accelerator(**options)
+    except ValueError as error:
+        if "already been initialized" not in str(error):
+            raise
+        accelerate.state.AcceleratorState._reset_state()  # an earlier call of this process had another precision
+        accelerator = accelerate.Accelerator(**options)
+    if precision == "fp16" and accelerator.device.type == "cpu":
+        raise ValueError("precision fp16 needs a GPU; on a CPU there is bf16")
+    return accelerator
+
+
+@contextmanager
+def _lock(folder: Path | None, main: bool) -> Iterator[ExitStack]:
+    """Hold a run's folder against other processes, which the operating system forgets with this one."""
+    with ExitStack() as stack:
+        if folder is not None and main:
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            place = folder.parent / f".{folder.name}.lock"
+            lock = filelock.FileLock(place)
+            try:
+                lock.acquire(timeout=0)
+            except filelock.Timeout:
+                raise FileExistsError(f"another process is training in {folder}") from None
+            stack.callback(lock.release)
+            stack.callback(place.unlink, missing_ok=True)  # first, while it is held
+        yield stack
+
+
+def run_differences(run: dict[str, Any], settings: Settings, about: dict[str, Any]) -> list[str]:
+    """Say how a stored run differs from what is wanted, one line each."""
+    stored = run.get("about", {})
+    # Where the data are does not matter while they are the same.
+    compared = {name: value for name, value in about.items() if name not in ("data", "data_dir") and name in stored}
+    differences = settings.differences(run["settings"])
+    return differences + [f"{n}: {stored[n]!r} -> {v!r}" for n, v in compared.items() if stored[n] != v]
 
 
 def check_folder(folder: Path, settings: Settings, about: dict[str, Any]) -> bool:
@@ -138,16 +197,13 @@ def check_folder(folder: Path, settings: Settings, about: dict[str, Any]) -> boo
     if folder.exists() and not folder.is_dir():
         raise FileExistsError(f"{folder} is a file; choose a new folder")
     if not (folder / "run.json").exists():
-        if folder.exists() and any(p.name != "checkpoints" for p in folder.iterdir()):
+        if folder.exists() and any(p.name != "checkpoints" and p.suffix != ".part" for p in folder.iterdir()):
             raise FileExistsError(f"{folder} holds something else than a run; choose a new folder")
         return False
     run = read_run(folder)
     if run["status"] == "finished":
         raise FileExistsError(f"{folder} holds a finished run; choose a new folder")
-    stored = run.get("about", {})
-    differences = settings.differences(run["settings"])
-    differences += [f"{n}: {stored[n]!r} -> {v!r}" for n, v in about.items() if n in stored and stored[n] != v]
-    if differences:
+    if differences := run_differences(run, settings, about):
         raise ValueError(f"{folder} holds an unfinished run with other settings:\n  " + "\n  ".join(differences))
     return True
 
@@ -162,6 +218,7 @@ def _initial_state(
     if not check_folder(folder, settings, about):
         check_space(folder, initial, settings)
         if writes:
+            shutil.rmtree(folder / "checkpoints", ignore_errors=True)  # of a run that lost its run.json
             write_tensors(folder / "checkpoints" / "initial.safetensors", initial)
             opening = {"schema": SCHEMA, "status": "training", "settings": settings.as_dict(), "about": about}
             write_json(folder / "run.json", opening)
@@ -178,7 +235,7 @@ def check_space(folder: Path, weights: dict[str, Tensor], settings: Settings) ->
     place = next(p for p in (folder, *folder.absolute().parents) if p.exists())
     copies = 2 if settings.optimizer == "sgd" else 3  # the weights and the optimizer's buffers
     size = sum(value.numel() * value.element_size() for value in weights.values())
-    needed = size * (copies * (len(settings.learning_rates) + 1) + 2)
+    needed = size * (copies * (len(settings.learning_rates) + 1) + 2) + 5_000_000  # the report and the rest
     free = shutil.disk_usage(place).free
     if free < needed:
         raise OSError(f"no space: a run needs {needed / 1e9:.2g} GB in {folder}, and {free / 1e9:.2g} GB are free")

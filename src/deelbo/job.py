@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -13,7 +14,7 @@ from deelbo._extras import require
 from deelbo.data import Data, load_data, split
 from deelbo.data.images import ImageSet
 from deelbo.data.texts import TextSet
-from deelbo.finetuning import check_folder, check_space, finetune
+from deelbo.finetuning import check_folder, check_space, finetune, run_differences
 from deelbo.models import LoadedModel, load_model
 from deelbo.report import assess, write_report
 from deelbo.result import Result, load, read_run
@@ -38,6 +39,7 @@ class Job:
     train_size: int | None = None
     test_fraction: float | None = None
     weights: str | None = None
+    head: str | None = None
     image_size: int | None = None
     flip: bool = True
     max_length: int | None = None
@@ -74,6 +76,7 @@ def run_job(
         ValueError: If the data, the model, the settings or the folder are not what they should be.
         OSError: Likewise.
     """
+    _check_place(Path(job.data), out)
     if _complete(out):
         raise FileExistsError(f"{out} holds a finished run; choose a new folder")
     data = load_data(
@@ -88,12 +91,15 @@ def run_job(
     settings = {**LENGTHS[data.kind], **settings}
     seed = Settings(**settings).seed
     data = split(data, job.train_size, job.test_fraction, seed)
+    about = {**asdict(job), "fingerprint": data.fingerprint(), "classes": data.classes}
     if (out / "run.json").is_file() and read_run(out)["status"] == "finished":
+        if differences := run_differences(read_run(out), Settings(**settings), about):
+            raise ValueError(f"{out} holds a finished run with other settings: " + "; ".join(differences))
         report({"note": f"{out} is trained; its test and report are made now"})
+        shutil.rmtree(out / "checkpoints", ignore_errors=True)
         result = load(out)
         assert result.source is not None
-        return result, _finish(result, _test_set(result.source, data, job.skip_bad, report), out, report)
-    about = {**asdict(job), "fingerprint": data.fingerprint(), "classes": data.classes}
+        return result, _finish(result, _test_set(result.source, data, job.skip_bad, report), data, out, report)
     resumed = check_folder(out, Settings(**settings), about)
     torch.default_generator.manual_seed(seed)  # of the new classifier's weights
     loaded = load_model(
@@ -116,6 +122,7 @@ def run_job(
     result = finetune(
         loaded.network,
         train_set,
+        job.head,
         plain_train_set=plain_set,
         out=out,
         device=device,
@@ -129,7 +136,14 @@ def run_job(
     )
     if not require("accelerate", "training").PartialState().is_main_process:
         return result, None
-    return result, _finish(result, test_set, out, report)
+    return result, _finish(result, test_set, data, out, report)
+
+
+def _check_place(data: Path, out: Path) -> None:
+    """Refuse a run among the images: it would be a class, or part of one, next time."""
+    classes = [data / part for part in ("train", "test")] if (data / "train").is_dir() else [data]
+    if data.is_dir() and any(out.resolve().is_relative_to(folder.resolve()) for folder in classes):
+        raise ValueError(f"--out {out} is among the data in {data}; choose a folder outside")
 
 
 def _complete(out: Path) -> bool:
@@ -144,14 +158,16 @@ def _test_set(loaded: LoadedModel, data: Data, skip_bad: bool, report: Report) -
     return test_set
 
 
-def _finish(result: Result, test_set: ImageSet | TextSet | None, out: Path, report: Report) -> dict[str, float] | None:
+def _finish(
+    result: Result, test_set: ImageSet | TextSet | None, data: Data, out: Path, report: Report
+) -> dict[str, float] | None:
     """Test, and write the report."""
     metrics = None
     if test_set is not None:
         assessment = assess(result, test_set, 0, _stage(report, "testing"))
         write_json(out / "assessment.json", assessment)
         metrics = assessment["metrics"]
-    skipped = result.source.bad if result.source else []
+    skipped = data.skipped + (result.source.bad if result.source else [])
     write_json(out / "run.json", {**read_run(out), "metrics": metrics, "skipped": skipped})
     write_report(out)
     return metrics

@@ -5,8 +5,9 @@ from __future__ import annotations
 import csv
 import importlib.metadata
 import io
+import math
 import platform
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -73,8 +74,8 @@ class Result:
         """Return class probabilities, [examples, classes].
 
         Args:
-            inputs: A batch as the network takes it: a tensor, or a dictionary of tensors. A list of texts, of paths of
-                images or of images, if the run knows how to read them.
+            inputs: A batch as the network takes it: a tensor, an array, or a dictionary of tensors. A text, the path of
+                an image, a PIL image, or a list of them, if the run knows how to read them.
             samples: 0 plugs in the means; S > 0 averages S draws from the posterior.
             batch_size: Examples at a time.
 
@@ -82,11 +83,17 @@ class Result:
             ValueError: If draws are asked of a point estimate, or an input cannot be read.
         """
         device = next(self.model.parameters()).device
-        if isinstance(inputs, (list, tuple)):
+        if isinstance(inputs, (str, Path)):
+            inputs = [inputs]
+        if not isinstance(inputs, (Tensor, Mapping)):
+            inputs = list(inputs)
+            if inputs and not isinstance(inputs[0], (str, Path, bytes)) and not hasattr(inputs[0], "convert"):
+                inputs = torch.stack([torch.as_tensor(each) for each in inputs])
+        if isinstance(inputs, list):
             if self.source is None:
                 raise ValueError("this run's network was made in Python: give predict() tensors, not a list")
             return self.probabilities(self.source.unlabelled(inputs), samples, batch_size)
-        if isinstance(inputs, dict):
+        if isinstance(inputs, Mapping):
             parts = {name: value.split(batch_size) for name, value in inputs.items()}
             number = len(next(iter(parts.values())))
             batches: list[Any] = [{name: values[i] for name, values in parts.items()} for i in range(number)]
@@ -169,7 +176,10 @@ class Result:
         write_text(path / "history.csv", _csv(columns, self.history))
         if self.source is not None and self.source.files:
             self.source.write_files(path / "architecture")
-        values = {str(step): {str(rate): v for rate, v in row.items()} for step, row in self.values.items()}
+        values = {  # JSON has no infinity: who diverged has no value
+            str(step): {str(rate): v if math.isfinite(v) else None for rate, v in row.items()}
+            for step, row in self.values.items()
+        }
         learned = {
             "learning_rate": self.learning_rate,
             "objective": self.objective,
@@ -231,7 +241,7 @@ def read_run(folder: Path) -> dict[str, Any]:
     if not path.is_file():
         raise FileNotFoundError(f"{folder} is no run: there is no run.json in it")
     run = read_json(path)
-    if not isinstance(run, dict) or "schema" not in run:
+    if not isinstance(run, dict) or "schema" not in run or "status" not in run:
         raise ValueError(f"{path} is not a run's")
     if run["schema"] != SCHEMA:
         raise ValueError(f"{path} has schema {run['schema']}; this version of deelbo reads {SCHEMA}")
@@ -252,8 +262,15 @@ def load(path: str | Path, model: nn.Module | None = None) -> Result:
     """
     folder = Path(path)
     run = read_run(folder)
-    if run["status"] != "finished":
+    if run.get("status") != "finished":
         raise ValueError(f"{folder} is an unfinished run; call finetune(..., out={str(path)!r}) to go on with it")
+    try:
+        return _restore(folder, run, model)
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"{folder / 'run.json'} is damaged: {type(error).__name__} {error}") from error
+
+
+def _restore(folder: Path, run: dict[str, Any], model: nn.Module | None) -> Result:
     source = None
     if model is None:
         if run.get("model") is None:
@@ -275,7 +292,10 @@ def load(path: str | Path, model: nn.Module | None = None) -> Result:
         prior_variances=learned["prior_variances"],
         scale=learned["scale"],
         history=history,
-        values={int(s): {float(r): v for r, v in row.items()} for s, row in learned["search"].items()},
+        values={
+            int(step): {float(rate): -math.inf if v is None else v for rate, v in row.items()}
+            for step, row in learned["search"].items()
+        },
         num_data=run["num_data"],
         num_params=run["num_params"],
         speed=run["speed"],

@@ -94,6 +94,44 @@ def test_predict_texts(texts, capsys, monkeypatch, tmp_path):
     assert "exists; choose a new file" in capsys.readouterr().err
 
 
+def test_columns_of_the_table_stay(texts, capsys, tmp_path):
+    table = tmp_path / "rows.csv"
+    table.write_text("text,predicted\nball goal,mine\n")
+    assert main(["predict", str(texts / "run"), str(table), "--json"]) == 0
+    row = json.loads(capsys.readouterr().out)[0]
+    assert row["predicted"] == "mine"
+    assert row["deelbo_predicted"] in ("sport", "money")
+    assert main(["predict", str(texts / "run"), str(table), "--json", "--csv"]) == 2
+
+
+def test_predictions_without_the_unreadable(images, capsys, tmp_path):
+    (tmp_path / "bad.png").write_bytes(b"bad")
+    good = str(images / "data" / "test" / "red" / "0.png")
+    assert main(["predict", str(images / "run"), str(tmp_path / "bad.png"), good, "--skip-bad"]) == 0
+    printed = capsys.readouterr()
+    assert [line.split("\t")[0] for line in printed.out.splitlines()] == [good]
+    assert "bad.png cannot be read" in printed.err
+
+
+def test_python_predictions_take_what_people_have(images):
+    result = deelbo.load(images / "run")
+    path = images / "data" / "test" / "red" / "0.png"
+    expected = result.predict([path])
+    for inputs in (path, str(path), iter([path]), [path.read_bytes()]):
+        torch.testing.assert_close(result.predict(inputs), expected)
+    batch = result.source.unlabelled([path])
+    tensor = batch.collate([batch[0]])[0]
+    for inputs in (tensor, tensor.numpy(), list(tensor)):
+        torch.testing.assert_close(result.predict(inputs), expected, rtol=1e-4, atol=1e-5)
+    with pytest.raises(ValueError, match="samples=-1"):
+        result.predict(tensor, samples=-1)
+
+
+def test_evaluating_on_training_rows_is_said(texts, capsys):
+    assert main(["evaluate", str(texts / "run"), str(texts / "rows.csv")]) == 0
+    assert "trained on are among these" in capsys.readouterr().err
+
+
 def test_evaluate_and_python_agree(images, texts, capsys):
     for folder, data in ((images, images / "data"), (texts, texts / "rows.csv")):
         assert main(["evaluate", str(folder / "run"), str(data), "--json", "--samples", "2"]) == 0

@@ -73,6 +73,9 @@ def test_unreadable_images(tmp_path, capsys):
     assert main([str(a) for a in command(folder, out, "--skip-bad", "--batch-size", 4)]) == 0
     assert "1 unreadable images are left out" in capsys.readouterr().err
     assert json.loads((out / "run.json").read_text())["skipped"] == [str(cut)]
+    for file in (folder / "train" / "red").iterdir():
+        file.write_bytes(b"bad")
+    fails(capsys, command(folder, tmp_path / "other", "--skip-bad"), "no training example of class red")
 
 
 def test_models_and_weights(tmp_path, capsys):

@@ -53,3 +53,22 @@ def test_labelled_data_for_a_trained_classifier(tmp_path):
         load_labelled(str(folder), "image", ["green", "blue"])
     with pytest.raises(ValueError, match="takes texts"):
         load_labelled(str(folder), "text", ["red", "green", "blue"])
+
+
+def test_folders_that_are_no_classes(tmp_path):
+    folder = image_folder(tmp_path / "a")
+    (folder / "val").mkdir()
+    picture("red").save(folder / "train" / "loose.png")
+    notes = load_data(folder).notes
+    assert any("not val" in note for note in notes)
+    assert any("1 images in no class" in note for note in notes)
+    (folder / "train").rename(folder / "training")
+    with pytest.raises(ValueError, match="has test, training, val: call the folder"):
+        load_data(folder)
+
+
+def test_links_are_followed(tmp_path):
+    folder = image_folder(tmp_path / "a", test=0) / "train"
+    image_folder(tmp_path / "b")
+    (folder / "red" / "more").symlink_to(tmp_path / "b" / "train" / "red")
+    assert len(load_data(folder).train) == 24

@@ -70,6 +70,14 @@ def test_rotation_of_the_camera_is_applied(tmp_path):
     assert decoded[36:].mean() < 15
 
 
+def test_sixteen_bits_are_scaled_alike_in_dark_and_bright_images(tmp_path):
+    for value in (200, 300, 60000):
+        image = Image.fromarray(np.full((40, 40), value, dtype="uint16"))
+        assert mean_colour(decode(image, FORM)) == pytest.approx([value / 257] * 3, abs=1)
+    big_endian = Image.frombytes("I;16B", (40, 40), np.full((40, 40), 51400, dtype=">u2").tobytes())
+    assert mean_colour(decode(big_endian, FORM)) == pytest.approx([200] * 3, abs=1)
+
+
 def test_grey_networks():
     assert decode(picture("red"), ImageFormat(28, channels=1)).shape[0] == 1
 
@@ -116,6 +124,10 @@ def test_unreadable_images_are_named_or_counted(tmp_path):
     examples = load_data(folder).train
     with pytest.raises(ValueError, match=r"red/1\.png cannot be read as an image.*--skip-bad"):
         ImageStore(examples, FORM)
+    with pytest.raises(ValueError, match="none of the 2 images can be read"):
+        ImageStore(
+            examples.take(i for i, n in enumerate(examples.names) if n.endswith(("red/1.png", "red/2.png"))), FORM, True
+        )
     store = ImageStore(examples, FORM, skip_bad=True)
     assert [name[-9:] for name in store.bad] == ["red/1.png", "red/2.png"]
     assert len(store.examples) == 16

@@ -70,3 +70,27 @@ def test_missing_values_of_other_formats(tmp_path):
     with pytest.raises(ValueError, match="row 2"):
         load_data(path)
     assert load_data(path, skip_bad=True).classes == ["1"]
+
+
+def test_shifted_and_merged_rows_are_refused(tmp_path):
+    path = tmp_path / "rows.csv"
+    path.write_text("text,label\nhello, ball team,sport\nbank, stock,money\n")
+    with pytest.raises(ValueError, match="row 1 has more fields than the header"):
+        load_data(path)
+    table = tmp_path / "rows.tsv"
+    table.write_text('text\tlabel\n"ball team\tsport\nbank\tmoney\n')
+    with pytest.raises(ValueError, match="cannot be read as tsv"):
+        load_data(table)
+
+
+def test_labels_lose_their_spaces_and_lines_keep_their_separators(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    path.write_text(
+        json.dumps({"text": "a\u2028b", "label": "x "}, ensure_ascii=False) + '\r\n{"text": "c", "label": " x"}'
+    )
+    data = load_data(path)
+    assert data.classes == ["x"]
+    assert data.train.sources == ["a\u2028b", "c"]
+    path.write_text("[1]\n")
+    with pytest.raises(ValueError, match="each line must be an object"):
+        load_data(path)

@@ -127,6 +127,31 @@ def test_a_transformer_keeps_the_names_of_the_labels(tmp_path):
         load_model(spec, "text", CLASSES)
 
 
+def test_weights_of_hugging_face_that_do_not_fit(tmp_path):
+    folder = tiny_bert(tmp_path / "bert")
+    weights = safetensors.torch.load_file(folder / "model.safetensors")
+    renamed = {f"zzz.{name}": value for name, value in weights.items()}
+    safetensors.torch.save_file(renamed, folder / "model.safetensors", {"format": "pt"})
+    with pytest.raises(ValueError, match=r"do not fit: missing or of another shape bert\.embeddings"):
+        load_model(f"hf:{folder}", "text", CLASSES)
+    smaller = {name: value[..., :8].contiguous() for name, value in weights.items()}
+    safetensors.torch.save_file(smaller, folder / "model.safetensors", {"format": "pt"})
+    with pytest.raises(ValueError, match="do not fit"):
+        load_model(f"hf:{folder}", "text", CLASSES)
+
+
+def test_a_classifier_of_as_many_classes_is_replaced_too(tmp_path):
+    folder = tiny_bert(tmp_path / "bert")
+    model = load_model(f"hf:{folder}", "text", CLASSES)
+    with torch.no_grad():
+        model.network.classifier.bias.fill_(5.0)
+    model.network.save_pretrained(tmp_path / "tuned")
+    model.tokenizer.save_pretrained(tmp_path / "tuned")
+    again = load_model(f"hf:{tmp_path / 'tuned'}", "text", ["a", "b", "c"])
+    assert again.network.classifier.bias.abs().max() == 0
+    torch.testing.assert_close(again.network.bert.state_dict(), model.network.bert.state_dict())
+
+
 def test_a_vision_transformer_of_hugging_face(tmp_path):
     import transformers
 
@@ -155,3 +180,8 @@ def test_factory():
     model = load_model("pictures:small", "image", CLASSES)
     assert model.image.mean is None
     assert logits(model).shape == (2, 3)
+
+
+def test_images_have_pixels():
+    with pytest.raises(ValueError, match="--image-size 0"):
+        load_model("pictures:small", "image", CLASSES, image_size=0)

@@ -3,7 +3,15 @@ import random
 import pytest
 import torch
 
-from deelbo.training.batches import in_order, indices_of_step, own_randomness, seed_step, split_labels, steps_per_epoch
+from deelbo.training.batches import (
+    even_parts,
+    in_order,
+    indices_of_step,
+    own_randomness,
+    seed_step,
+    split_labels,
+    steps_per_epoch,
+)
 
 
 def test_an_epoch_is_a_permutation_without_its_incomplete_batch():
@@ -29,6 +37,13 @@ def test_randomness_is_a_function_of_the_step_and_goes_back():
         assert first[1] == random.random()
     assert torch.equal(expected[0], torch.rand(2))
     assert expected[1] == random.random()
+
+
+def test_even_parts():
+    parts = even_parts(range(10, 75), 64, seed=1)
+    assert sorted(len(part) for part in parts) == [32, 33]
+    assert sorted(i for part in parts for i in part) == list(range(10, 75))
+    assert even_parts(range(5), 8, seed=1) != [list(range(5))]
 
 
 def test_whole_dataset_in_order():

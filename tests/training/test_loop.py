@@ -6,6 +6,7 @@ from torch.nn.functional import cross_entropy
 from torch.utils.data import TensorDataset
 
 from deelbo.methods import make_method
+from deelbo.training.batches import even_parts
 from deelbo.training.loop import Candidate
 from deelbo.training.settings import Settings
 
@@ -24,8 +25,9 @@ def slow_log_likelihood(network, x, y):
     """With batch-normalisation statistics of the weights in place, each layer written out."""
     first, norm, _, last = network
     hidden = first(x)
-    means = torch.stack([part.mean(0) for part in hidden.split(32)]).mean(0)
-    variances = torch.stack([part.var(0) for part in hidden.split(32)]).mean(0)
+    parts = [hidden[part] for part in even_parts(range(len(x)), 32, seed=0)]
+    means = torch.stack([part.mean(0) for part in parts]).mean(0)
+    variances = torch.stack([part.var(0) for part in parts]).mean(0)
     scaled = (hidden - means) / (variances + norm.eps).sqrt() * norm.weight + norm.bias
     return -cross_entropy(last(scaled.relu()), y, reduction="sum").double()
 

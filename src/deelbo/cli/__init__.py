@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from collections.abc import Sequence
 
@@ -13,12 +14,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: Instead of the process's own.
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
+    for stream in (sys.stdout, sys.stderr):  # file names need not be valid text
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     debug = "--debug" in given
     try:
         from deelbo.cli.app import app
 
         code = app([word for word in given if word != "--debug"], prog_name="deelbo", standalone_mode=False)
+        if code == 130:
+            print("deelbo: interrupted", file=sys.stderr)
         return code if isinstance(code, int) else 0
+    except KeyboardInterrupt:
+        print("deelbo: interrupted", file=sys.stderr)
+        return 130
     except Exception as error:
         if debug:
             raise
@@ -39,8 +48,8 @@ def _explain(error: Exception) -> tuple[str | None, int]:
     if type(error).__name__ == "AllDivergedError":
         return line, 1
     if isinstance(error, ModuleNotFoundError):
-        missing = line if "pip install" in line else f'{error.name} is missing: pip install "deelbo[training]"'
-        return missing, 2
+        ours = (error.name or "").split(".")[0] in ("typer", "rich")
+        return (f'{error.name} is missing: pip install "deelbo[training]"' if ours else line), 2
     if isinstance(error, OSError) and error.strerror:
         return f"{error.strerror}: {error.filename}" if error.filename else error.strerror, 2
     return (line, 2) if isinstance(error, (ValueError, OSError)) else (None, 1)

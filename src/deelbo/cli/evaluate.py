@@ -10,7 +10,7 @@ import typer
 
 from deelbo.cli.progress import RunProgress
 from deelbo.data import load_labelled
-from deelbo.result import Result, load
+from deelbo.result import Result, load, read_run
 
 
 def evaluate(
@@ -27,12 +27,20 @@ def evaluate(
     """Print accuracy, balanced accuracy, NLL and ECE of RUN on DATA."""
     result = load(run)
     with RunProgress(quiet) as progress:
+        if _trained_on(run, data):
+            progress({"note": f"{data} has no test part: examples that the run was trained on are among these"})
         metrics = assessment(result, data, samples, progress, text_column, label_column, data_dir, skip_bad)["metrics"]
     if as_json:
         print(json.dumps(metrics))
     else:
         for name, value in metrics.items():
             print(f"{name.replace('_', ' '):18} {value:.4f}")
+
+
+def _trained_on(run: Path, data: str) -> bool:
+    about = read_run(run).get("about", {})
+    same = Path(data).exists() and Path(data).resolve() == Path(about.get("data", "")).resolve()
+    return same and not (Path(data) / "test").is_dir() and not list(Path(data).glob("test.*"))
 
 
 def assessment(

@@ -27,6 +27,7 @@ def finetune(
     data: Annotated[str, typer.Argument(help="Folder of images, table of texts, or a name such as cifar10.")],
     model: Annotated[str, typer.Option(help="timm:NAME, torchvision:NAME, hf:NAME, offline:NAME or module:factory.")],
     out: Annotated[Path, typer.Option(help="The run's folder; an unfinished run in it is resumed.")],
+    head: Annotated[Text, _option("Name of the classifier in the network; found by itself in most.")] = None,
     weights: Annotated[Text, _option("Local safetensors file or state dict instead of the pretrained weights.")] = None,
     method: Annotated[str, typer.Option(help="de-elbo, elbo or map.")] = "de-elbo",
     prior: Annotated[str, typer.Option(help="l2-sp, l2-zero or per-layer.")] = "l2-sp",
@@ -60,8 +61,8 @@ def finetune(
 ) -> None:
     """Train a classifier on DATA and write RUN: network, learned values, test results, report."""
     job = Job(
-        data, model, data_dir, text_column, label_column, train_size, test_fraction, weights, image_size, flip,
-        max_length, skip_bad,
+        data, model, data_dir, text_column, label_column, train_size, test_fraction, weights, head, image_size,
+        flip, max_length, skip_bad,
     )  # fmt: skip
     settings = {
         "method": method,
@@ -113,7 +114,7 @@ def show(result: Result, metrics: dict[str, float] | None, out: Path) -> None:
     table.add_row("examples per second", f"{speed['examples_per_second']:.1f}")
     table.add_row("time outside the network", f"{speed['outside_network']:.0%} (data {speed['data']:.1%})")
     table.add_row("report", str(out / "report.html"))
-    Console(soft_wrap=True, highlight=False).print(table)
+    Console(soft_wrap=True, highlight=False, markup=False).print(table)
 
 
 def _numbers(text: str) -> tuple[float, ...]:

@@ -29,7 +29,7 @@ class RunProgress:
 
     def __init__(self, quiet: bool = False, title: str = "") -> None:
         quiet = quiet or os.environ.get("RANK", "0") != "0"  # of several processes, one speaks
-        self.console = Console(stderr=True, quiet=quiet, highlight=False, soft_wrap=True)
+        self.console = Console(stderr=True, quiet=quiet, highlight=False, soft_wrap=True, markup=False)
         self.title = title
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
         self.bars = Progress(*columns, TextColumn("{task.fields[speed]}"), console=self.console, transient=True)
@@ -44,7 +44,8 @@ class RunProgress:
             self.bars.start()
         self._caught = warnings.catch_warnings()
         self._caught.__enter__()
-        warnings.showwarning = lambda message, *rest: self.console.print(f"[yellow]note[/] {message}")
+        loud = Console(stderr=True, highlight=False, soft_wrap=True, markup=False)
+        warnings.showwarning = lambda message, *rest: (self.console if self.live else loud).print(f"note: {message}")
         return self
 
     def __exit__(
@@ -57,7 +58,7 @@ class RunProgress:
     def __call__(self, event: dict[str, Any]) -> None:
         """Show an event."""
         if "note" in event:
-            self.console.print(event["note"], markup=False)
+            self.console.print(event["note"])
         elif "stage" in event:
             self._bar(event["stage"], event["done"], event["total"])
         elif "model" in event:
@@ -80,7 +81,6 @@ class RunProgress:
         self.console.print(
             f"{self.title}{model.spec}, {weights:,} weights; {len(data.train)} {data.kind}s of "
             f"{len(data.classes)} classes{test}; {settings.method}, {settings.steps} steps of {self._batch}",
-            markup=False,
         )
         self._began = time.monotonic()
 
@@ -95,7 +95,6 @@ class RunProgress:
         value = event["value"] / self._scale
         self.console.print(
             f"{self.title}learning rate {event['rate']:g}, step {event['step']}: objective per example {value:.4f}",
-            markup=False,
         )
 
     def _describe(self, text: str) -> None:
@@ -107,7 +106,7 @@ class RunProgress:
         if not self.live:
             if time.monotonic() - self._said > 30:
                 self._said = time.monotonic()
-                self.console.print(f"{self.title}{text}: {done} of {total} {speed}", markup=False)
+                self.console.print(f"{self.title}{text}: {done} of {total} {speed}")
             return
         if name not in self._tasks:
             self._tasks[name] = self.bars.add_task(self.title + text, total=total, speed="")

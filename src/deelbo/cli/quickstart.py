@@ -71,15 +71,14 @@ def _show(rows: dict[str, tuple[Result, Any]], out: Path, seconds: float) -> Non
             f"{result.scale:.1e}",
             f"{result.learning_rate:g}",
         )
-    console = Console(soft_wrap=True, highlight=False)
+    console = Console(soft_wrap=True, highlight=False, markup=False)
     console.print(table)
     console.print(
         "λ, τ: learned prior variances of backbone and head; σ: learned scale of the posterior. For the ELBO (κ = 1) "
         "the price of moving 3.4 million weights outweighs 100 images, and the noise σ drowns what was pretrained; "
         "with the likelihood emphasized by κ = D/N the same network learns them, and its regularisation too."
     )
-    console.print(f"Look at {out / 'de-elbo' / 'report.html'}. That took {seconds:.0f} s.", markup=False)
+    console.print(f"Look at {out / 'de-elbo' / 'report.html'}. That took {seconds:.0f} s.")
     console.print(
-        "Your own data: deelbo finetune FOLDER --model timm:resnet50 --out my-run   (FOLDER/train/CLASS/*.jpg)",
-        markup=False,
+        "Your own data: deelbo finetune FOLDER --model timm:resnet50 --out my-run   (FOLDER/train/CLASS/*.jpg)"
     )

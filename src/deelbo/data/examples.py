@@ -48,6 +48,7 @@ class Data:
         train: Training examples.
         test: Test examples, if there are any.
         notes: What the reader of the data wants to tell.
+        skipped: Names of what was left out as bad.
     """
 
     kind: str
@@ -55,6 +56,7 @@ class Data:
     train: Examples
     test: Examples | None = None
     notes: list[str] = field(default_factory=list)
+    skipped: list[str] = field(default_factory=list)
 
     def checked(self) -> Data:
         """Return the data if a classifier can be trained on them.
@@ -62,20 +64,32 @@ class Data:
         Raises:
             ValueError: If a class has no training example, or there is a single class.
         """
-        counts = Counter(self.train.labels)
-        if empty := [name for i, name in enumerate(self.classes) if not counts[i]]:
-            raise ValueError(f"no training example of class {', '.join(empty)}")
         if len(self.classes) == 1:
             raise ValueError(f"a single class ({self.classes[0]}): a classifier needs at least two")
+        check_classes(self.train, self.classes)
         return self
 
     def fingerprint(self) -> str:
         """Return a hash of the classes, the labels and what the training examples are, to notice changed data."""
         digest = hashlib.sha256(repr((self.kind, self.classes, self.train.labels)).encode())
         for source in self.train.sources:
-            known = (source.name, source.stat().st_size) if isinstance(source, Path) else source
-            digest.update(known if isinstance(known, bytes) else repr(known).encode())
+            digest.update(_content(source))
         return digest.hexdigest()[:16]
+
+
+def check_classes(examples: Examples, classes: Sequence[str]) -> None:
+    """Raise a ValueError if a class has no example."""
+    counts = Counter(examples.labels)
+    if empty := [name for i, name in enumerate(classes) if not counts[i]]:
+        raise ValueError(f"no training example of class {', '.join(empty)}")
+
+
+def _content(source: Any) -> bytes:
+    """What a change of the data would change, without reading large files whole."""
+    if isinstance(source, Path):
+        with source.open("rb") as file:
+            return repr((source.name, source.stat().st_size)).encode() + file.read(2**16)
+    return source if isinstance(source, bytes) else source.encode() if isinstance(source, str) else source.tobytes()
 
 
 def index_labels(train: Sequence[str], test: Sequence[str] | None) -> tuple[list[str], list[int], list[int] | None]:
@@ -84,7 +98,7 @@ def index_labels(train: Sequence[str], test: Sequence[str] | None) -> tuple[list
     Raises:
         ValueError: If the test labels have one that training never saw.
     """
-    classes = sorted(set(train), key=natural)
+    classes = sorted(set(train), key=lambda name: (natural(name), name))
     index = {name: i for i, name in enumerate(classes)}
     if test is not None and (unseen := sorted(set(test) - set(classes), key=natural)):
         raise ValueError(f"the test set has labels that training never saw: {', '.join(unseen)}")
@@ -145,7 +159,10 @@ def split(data: Data, train_size: int | None, test_fraction: float | None, seed:
             raise ValueError("--test-fraction with data that have a test set")
         if not 0 < test_fraction < 1:
             raise ValueError(f"--test-fraction {test_fraction:g} is not between 0 and 1")
-        held = set(stratified_subset(train.labels, round(test_fraction * len(train)), seed))
+        number, classes = round(test_fraction * len(train)), len(data.classes)
+        if not classes <= number <= len(train) - classes:
+            raise ValueError(f"--test-fraction {test_fraction:g}: {number} of {len(train)} for {classes} classes")
+        held = set(stratified_subset(train.labels, number, seed))
         test = train.take(sorted(held))
         train = train.take(i for i in range(len(train)) if i not in held)
     if train_size is not None:

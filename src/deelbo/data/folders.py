@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from functools import cache
 from pathlib import Path
 
@@ -20,6 +21,11 @@ def read_folder(path: Path) -> Data:
     """
     trains, tests = path / "train", path / "test"
     notes: list[str] = []
+    beside = [p.name for p in sorted(path.iterdir()) if p.is_dir() and not p.name.startswith(".")]
+    if trains.is_dir() and (unused := [name for name in beside if name not in ("train", "test")]):
+        notes.append(f"{path}: only train and test are read, not {', '.join(unused)}")
+    if beside and set(beside) <= _SPLITS:
+        raise ValueError(f"{path} has {', '.join(beside)}: call the folder of the training classes train")
     files = _classes(trains if trains.is_dir() else path, notes)
     held = _classes(tests, notes) if trains.is_dir() and tests.is_dir() else None
     names, test_names = ([n for n, _ in pairs] if pairs is not None else None for pairs in (files, held))
@@ -29,9 +35,14 @@ def read_folder(path: Path) -> Data:
     return Data("image", classes, _examples(files, labels), test, notes)
 
 
+# Folders of these names alone are parts of the data rather than classes.
+_SPLITS = {"training", "val", "valid", "validation", "test", "testing"}
+
+
 def images_below(folder: Path) -> tuple[list[Path], list[Path]]:
     """Return the files of a folder and the folders below it that are named like images, and the others."""
-    files = [p for p in folder.rglob("*") if p.is_file() and not _hidden(p, folder)]
+    below = (Path(at) / name for at, _, names in os.walk(folder, followlinks=True) for name in names)
+    files = [p for p in below if not _hidden(p, folder)]  # broken links too: they are named when they cannot be read
     images = [p for p in files if p.suffix.lower() in image_suffixes()]
     return sorted(images, key=lambda p: natural(str(p))), [p for p in files if p.suffix.lower() not in image_suffixes()]
 
@@ -48,6 +59,8 @@ def _classes(folder: Path, notes: list[str]) -> list[tuple[str, Path]]:
     folders = sorted(p for p in folder.iterdir() if p.is_dir() and not p.name.startswith("."))
     if not folders:
         raise ValueError(f"{folder} has no folders: images are expected in {folder}/CLASS/")
+    if loose := [p for p in folder.iterdir() if p.is_file() and p.suffix.lower() in image_suffixes()]:
+        notes.append(f"{folder}: {len(loose)} images in no class are left out, such as {loose[0].name}")
     found = []
     for each in folders:
         images, others = images_below(each)

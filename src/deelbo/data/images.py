@@ -63,26 +63,33 @@ def decode(source: Path | bytes | Any, form: ImageFormat) -> Tensor:
         if image is None:
             image = Image.open(io.BytesIO(source) if isinstance(source, bytes) else source)
             image.draft("RGB", (2 * form.resized, 2 * form.resized))  # JPEG decodes large photographs at a fraction
-        image = _upright_colours(image, Image, ImageOps, "RGB" if form.channels == 3 else "L")
+        image = ImageOps.exif_transpose(image)
+        image = _middle(image)
+        image = _colours(image, Image, "RGB" if form.channels == 3 else "L")
         scale = form.resized / min(image.size)
-        width, height = (max(form.resized, round(side * scale)) for side in image.size)
-        image = image.resize((width, height), getattr(Image.Resampling, form.interpolation.upper()))
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError, EOFError) as error:
+        size = tuple(max(form.resized, round(side * scale)) for side in image.size)
+        image = image.resize(size, getattr(Image.Resampling, form.interpolation.upper()))
+    except Exception as error:  # damaged files make PIL's plugins raise anything
         raise ValueError(f"cannot be read as an image: {error}") from error
-    longest = 2 * form.resized
-    left, top = max(0, (width - longest) // 2), max(0, (height - longest) // 2)
-    image = image.crop((left, top, min(width, left + longest), min(height, top + longest)))
     # NumPy, because a thread that runs PyTorch's operations starts OpenMP threads, which slow the whole process down.
     numpy = require("numpy", "vision")
     pixels = numpy.asarray(image).reshape(image.height, image.width, form.channels)
     return torch.from_numpy(pixels.transpose(2, 0, 1).copy())
 
 
-def _upright_colours(image: Any, Image: Any, ImageOps: Any, mode: str) -> Any:
-    image = ImageOps.exif_transpose(image)
+def _middle(image: Any) -> Any:
+    """Of a panorama, the middle: at most twice as long as wide."""
+    width, height = image.size
+    longest = 2 * min(width, height)
+    left, top = max(0, (width - longest) // 2), max(0, (height - longest) // 2)
+    return image.crop((left, top, min(width, left + longest), min(height, top + longest)))
+
+
+def _colours(image: Any, Image: Any, mode: str) -> Any:
     if image.mode.startswith("I;16") or image.mode in ("I", "F"):
-        high = image.getextrema()[1]
-        top = 65535.0 if image.mode != "F" and high > 255 else 255.0 if high > 1 else 1.0
+        # Integers have 16 bits; floating-point values go to 1, or to 255 where they exceed it.
+        top = 65535.0 if image.mode != "F" else 255.0 if image.getextrema()[1] > 1 else 1.0
+        image = image if image.mode in ("I", "F") else image.convert("I")
         return image.convert("F").point(lambda value: value * (255.0 / top)).convert("L").convert(mode)
     if image.mode in ("RGBA", "LA", "PA", "La", "RGBa") or "transparency" in image.info:
         image = image.convert("RGBA")
@@ -136,6 +143,8 @@ class ImageStore:
                 self.images = None
             elif self.images is not None:
                 self.images.append(image)
+        if examples.sources and not kept:
+            raise ValueError(f"none of the {len(examples)} images can be read, such as {self.bad[0]}")
         self.examples = examples.take(kept)
         mean, square = moments[1:] / moments[0]
         self.mean, self.std = mean.tolist(), (square - mean.square()).clamp(min=1e-8).sqrt().tolist()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,8 @@ def read_named(name: str, data_dir: Path | None) -> Data:
         try:
             return read(folder, True)
         except (RuntimeError, OSError) as error:
+            with suppress(OSError):  # what the attempt made
+                folder.rmdir()
             raise _no_network(name, folder, error) from error
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from pathlib import Path
 from typing import Any
@@ -25,57 +26,70 @@ def read_tables(path: Path, text_column: str, label_column: str, skip_bad: bool)
     """
     train_file, test_file = (path, None) if path.is_file() else (_only(path, "train"), _only(path, "test"))
     assert train_file is not None
-    notes: list[str] = []
+    data = Data("text", [], Examples([], [], []))
     columns = (text_column, label_column)
-    train, labels = _labelled(train_file, columns, skip_bad, notes)
-    test, test_labels = (None, None) if test_file is None else _labelled(test_file, columns, skip_bad, notes)
-    classes, train.labels, indices = index_labels(labels, test_labels)
-    if test is not None and indices is not None:
-        test.labels = indices
-    return Data("text", classes, train, test, notes)
+    data.train, labels = _labelled(train_file, columns, skip_bad, data)
+    test_labels = None
+    if test_file is not None:
+        data.test, test_labels = _labelled(test_file, columns, skip_bad, data)
+    data.classes, data.train.labels, indices = index_labels(labels, test_labels)
+    if data.test is not None and indices is not None:
+        data.test.labels = indices
+    return data
 
 
-def read_rows(path: Path, columns: tuple[str, ...]) -> Any:
-    """Return a table as a data frame of strings, with its columns checked.
+def read_rows(path: Path, columns: tuple[str, ...]) -> list[dict[str, Any]]:
+    """Return the rows of a table by column, with its columns checked.
 
     Raises:
-        ValueError: If the file cannot be read or lacks a column.
+        ValueError: If the file cannot be read, lacks a column, or a row has more fields than the header.
     """
-    pandas = require("pandas", "text")
     suffix = path.suffix.lower()
     try:
         if suffix == ".parquet":
-            frame = pandas.read_parquet(path)
+            rows = require("pyarrow.parquet", "text").read_table(path).to_pylist()
         elif suffix == ".jsonl":
-            rows = path.read_text(encoding="utf-8-sig").splitlines()
-            frame = pandas.DataFrame([json.loads(row) for row in rows if row.strip()])
+            lines = path.read_text(encoding="utf-8-sig").split("\n")
+            rows = [json.loads(line) for line in lines if line.strip()]
         else:
-            # The words NA, None and null are texts like any other.
-            separator = "\t" if suffix == ".tsv" else ","
-            frame = pandas.read_csv(path, sep=separator, dtype=str, keep_default_na=False, encoding="utf-8-sig")
-    except (ValueError, OSError) as error:  # pandas' and pyarrow's parser errors among them
+            rows = _read_separated(path, suffix)
+    except (ValueError, OSError, csv.Error) as error:  # the parsers' errors among them
         first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise ValueError(f"{path} cannot be read as {suffix[1:]}: {first}") from error
-    for column in columns:
-        if column not in frame:
-            raise ValueError(f'{path} has no column "{column}"; its columns are {", ".join(map(str, frame))}')
-    if frame.empty:
+    if not rows:
         raise ValueError(f"{path} has no rows")
-    return frame
+    if not all(isinstance(row, dict) for row in rows):
+        raise ValueError(f"{path}: each line must be an object with the columns as keys")
+    names = dict.fromkeys(name for row in rows for name in row)
+    for column in columns:
+        if column not in names:
+            raise ValueError(f'{path} has no column "{column}"; its columns are {", ".join(map(str, names))}')
+    return rows
 
 
-def _labelled(path: Path, columns: tuple[str, str], skip_bad: bool, notes: list[str]) -> tuple[Examples, list[str]]:
-    frame = read_rows(path, columns)
-    missing = frame[list(columns)].isna().to_numpy()
-    texts, labels = ([_text(value) for value in frame[column]] for column in columns)
-    bad = {i for i in range(len(texts)) if missing[i].any() or not texts[i].strip() or not labels[i].strip()}
+def _read_separated(path: Path, suffix: str) -> list[dict[str, Any]]:
+    csv.field_size_limit(2**31 - 1)  # a text may be as long as it likes
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        # Strict, or a stray quotation mark would swallow the rows up to the next one.
+        reader = csv.DictReader(file, delimiter="\t" if suffix == ".tsv" else ",", strict=True)
+        rows: list[dict[str, Any]] = []
+        for row in reader:
+            if None in row:
+                raise ValueError(f"row {len(rows) + 1} has more fields than the header: quote texts with commas")
+            rows.append(row)
+    return rows
+
+
+def _labelled(path: Path, columns: tuple[str, str], skip_bad: bool, data: Data) -> tuple[Examples, list[str]]:
+    rows = read_rows(path, columns)
+    texts, labels = ([_text(row.get(column)).strip() for row in rows] for column in columns)
+    bad = [i for i in range(len(rows)) if not texts[i] or not labels[i]]
     if bad and not skip_bad:
-        raise ValueError(
-            f"{path}, row {min(bad) + 1}: no text or no label; --skip-bad leaves such rows out ({len(bad)})"
-        )
+        raise ValueError(f"{path}, row {bad[0] + 1}: no text or no label; --skip-bad leaves such rows out ({len(bad)})")
     if bad:
-        notes.append(f"{path}: {len(bad)} rows without text or label are left out, the first is row {min(bad) + 1}")
-    kept = [i for i in range(len(texts)) if i not in bad]
+        data.notes.append(f"{path}: {len(bad)} rows without text or label are left out, the first is row {bad[0] + 1}")
+        data.skipped += [f"{path}, row {i + 1}" for i in bad]
+    kept = [i for i in range(len(texts)) if texts[i] and labels[i]]
     if not kept:
         raise ValueError(f"{path} has no row with text and label")
     examples = Examples([texts[i] for i in kept], [], [f"{path}, row {i + 1}" for i in kept])
@@ -83,7 +97,9 @@ def _labelled(path: Path, columns: tuple[str, str], skip_bad: bool, notes: list[
 
 
 def _text(value: Any) -> str:
-    """A whole number that a missing value elsewhere turned into a float is a whole number still."""
+    """As text; a missing value is empty, and a whole number that a missing one elsewhere made a float is whole."""
+    if value is None or value != value:
+        return ""
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 

@@ -58,6 +58,8 @@ def load_model(
     if not prefix or not name:
         choices = ", ".join([f"{source}:NAME" for source in _SOURCES] + ["package.module:factory"])
         raise ValueError(f"unknown model {spec!r}: it is one of {choices}")
+    if image_size is not None and image_size < 8:
+        raise ValueError(f"--image-size {image_size}: images have at least 8 pixels")
     if weights is not None and not Path(weights).is_file():
         raise FileNotFoundError(f"{weights}: no such file of weights")
     request = Request(

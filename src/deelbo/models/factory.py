@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import sys
 
 from torch import nn
 
@@ -20,6 +21,8 @@ def from_factory(request: Request) -> LoadedModel:
         ValueError: If there is no such function, or it gives no network.
     """
     module, _, name = request.spec.partition(":")
+    if "" not in sys.path:  # a module in the current folder, as for `python -m`
+        sys.path.insert(0, "")
     try:
         factory = getattr(importlib.import_module(module), name)
     except (ModuleNotFoundError, AttributeError) as error:

@@ -9,8 +9,10 @@ from typing import Any
 
 from deelbo._extras import require
 from deelbo._hub import cache_without_network, unavailable
+from deelbo._modules import select
 from deelbo.data.images import ImageFormat
 from deelbo.models.loaded import LoadedModel, Request
+from deelbo.priors.head import find_head
 
 _RESAMPLING = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic"}  # PIL's numbers
 
@@ -29,7 +31,7 @@ def load_transformer(request: Request, name: str) -> LoadedModel:
     """
     transformers = require("transformers", "text")
     place = name if request.folder is None else str(request.folder)
-    if "/" in name and not Path(name).exists() and name.startswith((".", "/", "~")):
+    if request.folder is None and name.startswith((".", "/", "~")) and not Path(name).exists():
         raise ValueError(f"unknown model {request.spec!r}: no such folder")
     automatic = {
         "text": transformers.AutoModelForSequenceClassification,
@@ -50,7 +52,10 @@ def load_transformer(request: Request, name: str) -> LoadedModel:
         if request.kind == "text" and config.pad_token_id is None:
             config.pad_token_id = reader.pad_token_id
         if request.pretrained:
-            network = _fetch(request, automatic, place, config=config, ignore_mismatched_sizes=True)
+            options = {"config": config, "ignore_mismatched_sizes": True, "output_loading_info": True}
+            network, found = _fetch(request, automatic, place, **options)
+            _check_loaded(request, network, found)
+            _new_head(network)
         else:
             network = automatic.from_config(config)
     files = (network.config, reader)
@@ -67,6 +72,26 @@ def _fetch(request: Request, automatic: Any, place: str, **options: Any) -> Any:
             first = str(error).strip().splitlines()[0]
             raise ValueError(f"{request.spec}: {place} is no model of Hugging Face: {first}") from error
         raise unavailable(request.spec, error) from error
+
+
+def _check_loaded(request: Request, network: Any, found: dict[str, Any]) -> None:
+    """Refuse weights that leave part of the network as it was initialised, except for what a new task needs anew."""
+    shapes = [key if isinstance(key, str) else key[0] for key in found["mismatched_keys"]]
+    missing = [*found["missing_keys"], *shapes]
+    head = set(select(missing, find_head(network)))
+    if lost := sorted(key for key in missing if key not in head and "pooler" not in key):
+        named = f"{', '.join(lost[:4])}{f' and {len(lost) - 4} more' if len(lost) > 4 else ''}"
+        hint = "; its position embeddings are for another --image-size" if request.image_size and shapes else ""
+        raise ValueError(f"the weights of {request.spec} do not fit: missing or of another shape {named}{hint}")
+
+
+def _new_head(network: Any) -> None:
+    """Initialise the classifier anew: one of as many classes may have been loaded, but it is another task's."""
+    for part in find_head(network):
+        module = network.get_submodule(part)
+        for each in (*module.modules(), *module.parameters()):
+            each._is_hf_initialized = False  # what was loaded is marked, and left alone
+        module.apply(network._init_weights)
 
 
 def _image_format(processor: Any, image_size: int | None) -> ImageFormat:

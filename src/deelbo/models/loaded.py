@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from deelbo.data.examples import Examples
+from deelbo.data.examples import Examples, check_classes
 from deelbo.data.images import ImageFormat, ImageSet, ImageStore, normalized
 from deelbo.data.texts import TextSet
 
@@ -78,6 +78,7 @@ class LoadedModel:
             texts = TextSet(examples, self.tokenizer, self.max_length)
             return texts, texts
         store = self._store(examples, skip_bad, progress)
+        check_classes(store.examples, self.classes)  # some may have lost all their images
         self.image = normalized(self.image, store)
         return ImageSet(store, self.image, augment=True, flip=flip), ImageSet(store, self.image)
 

@@ -21,7 +21,7 @@ def refresh_batch_norm(network: nn.Module, batches: Iterable[Inputs]) -> None:
 
     Args:
         network: Any network; without batch normalisation nothing happens. Modes and momenta are left as they were.
-        batches: Inputs without labels.
+        batches: Inputs without labels, of nearly equal sizes: each counts the same.
     """
     layers = [m for m in network.modules() if isinstance(m, _BatchNorm) and m.track_running_stats]
     if not layers:

@@ -91,6 +91,16 @@ def in_order(
         yield fetch(dataset, order[start : start + batch_size], device)
 
 
+def even_parts(indices: Sequence[int], batch_size: int, seed: int) -> list[list[int]]:
+    """Divide indices at random into batches of nearly equal size, none larger than the batch size.
+
+    For averages over batches, which a small last one, or one of a single class, would distort.
+    """
+    order = torch.randperm(len(indices), generator=torch.Generator().manual_seed(mix(seed, 3))).tolist()
+    number = -(-len(indices) // batch_size)
+    return [[indices[i] for i in order[part::number]] for part in range(number)]
+
+
 def prepare(dataset: Dataset, indices: Sequence[int]) -> None:
     """Let a dataset that can do so begin to decode what is wanted next."""
     if begin := getattr(dataset, "prepare", None):

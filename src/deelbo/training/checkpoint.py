@@ -46,7 +46,7 @@ def write_json(path: Path, value: Any) -> None:
 
 def write_text(path: Path, text: str) -> None:
     """Write text; an existing file is replaced in one instant."""
-    _replace(path, text.encode())
+    _replace(path, text.encode(errors="replace"))  # file names need not be valid text
 
 
 def read_json(path: Path) -> Any:
@@ -70,5 +70,7 @@ def _replace(path: Path, content: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         beside.replace(path)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error  # the user knows no files beside
     finally:
         beside.unlink(missing_ok=True)

@@ -26,6 +26,8 @@ def probabilities(
     Raises:
         ValueError: If draws are asked for without a posterior.
     """
+    if samples < 0:
+        raise ValueError(f"samples={samples}: 0 plugs in the means, S > 0 averages S draws")
     if samples and posterior is None:
         raise ValueError("this run has no posterior to draw from (it is a point estimate): use samples=0")
     training = network.training

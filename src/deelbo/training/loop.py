@@ -15,7 +15,16 @@ from torch.utils.data import Dataset
 
 from deelbo._chunks import mix
 from deelbo.training.batch_norm import refresh_batch_norm
-from deelbo.training.batches import fetch, in_order, indices_of_step, logits, prepare, seed_step, steps_per_epoch
+from deelbo.training.batches import (
+    even_parts,
+    fetch,
+    in_order,
+    indices_of_step,
+    logits,
+    prepare,
+    seed_step,
+    steps_per_epoch,
+)
 from deelbo.training.method import Method
 from deelbo.training.settings import Settings
 
@@ -197,7 +206,9 @@ class Candidate:
 
     def _refresh_batch_norm(self, indices: list[int]) -> None:
         if self.settings.refresh_batch_norm:
-            refresh_batch_norm(self.network, (inputs for inputs, _ in self._plain_batches(indices)))
+            parts = even_parts(indices, self.settings.batch_size, self.settings.seed)
+            device = self.accelerator.device
+            refresh_batch_norm(self.network, (fetch(self.plain_set, part, device)[0] for part in parts))
 
     @torch.no_grad()
     def _log_likelihood(self, indices: list[int]) -> Tensor:

@@ -187,6 +187,7 @@ class Search:
             before = candidate.state()
             if not final:
                 self._cool(candidate, rung, before, values, interrupt)
+        interrupt.deliver()  # one that came after the last step; the next start repeats what is not kept
         self.report({"rate": rate, "step": rung.step, "looking": True})
         value = candidate.value(final)
         values[str(rung.step)] = value if value > -math.inf else None

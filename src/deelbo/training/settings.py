@@ -62,7 +62,8 @@ class Settings:
         ):
             if getattr(self, name) not in choices:
                 raise ValueError(f"{name}={getattr(self, name)!r}, but it is one of {', '.join(choices)}")
-        object.__setattr__(self, "learning_rates", tuple(float(rate) for rate in self.learning_rates))
+        rates = (self.learning_rates,) if isinstance(self.learning_rates, (int, float)) else self.learning_rates
+        object.__setattr__(self, "learning_rates", tuple(float(rate) for rate in rates))
         if not self.learning_rates or not all(0 < rate < math.inf for rate in self.learning_rates):
             raise ValueError(f"learning_rates must be positive numbers, not {self.learning_rates}")
         if len(set(self.learning_rates)) != len(self.learning_rates):
@@ -70,6 +71,17 @@ class Settings:
         for name in ("steps", "batch_size", "samples"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
+        ranges = {
+            "kappa": self.kappa is None or 0 < self.kappa < math.inf,
+            "momentum": 0 <= self.momentum < 1,
+            "clip": self.clip is None or 0 < self.clip < math.inf,
+            "init_scale": 0 < self.init_scale < math.inf,
+            "seed": 0 <= self.seed < 2**63,
+            "prior_variances": all(0 < v < math.inf for v in (self.prior_variances or {}).values()),
+        }
+        for name, right in ranges.items():
+            if not right:
+                raise ValueError(f"{name}={getattr(self, name)} is out of range")
         if self.kappa is not None and self.method != "de-elbo":
             raise ValueError(f'kappa belongs to method="de-elbo", not to {self.method!r}')
         if (self.prior_variances is None) == (self.method == "map"):
