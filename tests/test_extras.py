@@ -13,7 +13,7 @@ class Missing:
             raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
 sys.meta_path.insert(0, Missing())
 """
-EXTRAS = {"accelerate", "torchmetrics", "PIL", "typer", "rich", "pandas", "matplotlib", "timm", "torchvision"}
+EXTRAS = {"accelerate", "torchmetrics", "PIL", "typer", "rich", "pyarrow", "matplotlib", "timm", "torchvision"}
 EXTRAS |= {"transformers", "datasets", "sklearn", "scipy", "huggingface_hub", "peft", "efficientnet_lite_pytorch"}
 
 
@@ -39,7 +39,7 @@ def test_core_alone():
         ("typer", "from deelbo.cli import main; sys.exit(main(['--help']))", "training"),
         ("timm", "from deelbo.models import load_model; load_model('timm:resnet18', 'image', ['a', 'b'])", "vision"),
         ("transformers", "from deelbo.models import load_model; load_model('hf:x', 'text', ['a', 'b'])", "text"),
-        ("pandas", "from deelbo.data import load_data; load_data(__file__)", "text"),
+        ("pyarrow", "from deelbo.data import load_data; load_data(__file__)", "text"),
         (
             "efficientnet_lite_pytorch",
             "from deelbo.models import load_model; load_model('offline:efficientnet_lite0', 'image', ['a', 'b'])",
@@ -48,8 +48,8 @@ def test_core_alone():
     ],
 )
 def test_a_missing_library_is_named_with_its_extra(missing, code, extra, tmp_path):
-    table = tmp_path / "rows.csv"
-    table.write_text("text,label\na,b\n")
+    table = tmp_path / "rows.parquet"
+    table.touch()
     done = without({missing}, code.replace("__file__", repr(str(table))))
     assert done.returncode != 0
     assert f'{missing} is missing: pip install "deelbo[{extra}]"' in done.stderr
