@@ -77,31 +77,15 @@ def run_job(
         OSError: Likewise.
     """
     _check_place(Path(job.data), out)
-    if _complete(out):
+    if (out / "report.html").is_file() and (out / "run.json").is_file():
         raise FileExistsError(f"{out} holds a finished run; choose a new folder")
-    data = load_data(
-        job.data,
-        data_dir=job.data_dir,
-        text_column=job.text_column,
-        label_column=job.label_column,
-        skip_bad=job.skip_bad,
-    )
-    for note in data.notes:
-        report({"note": note})
-    settings = {**LENGTHS[data.kind], **settings}
-    seed = Settings(**settings).seed
-    data = split(data, job.train_size, job.test_fraction, seed)
+    data, settings = _read(job, settings, report)
+    chosen = Settings(**settings)
     about = {**asdict(job), "fingerprint": data.fingerprint(), "classes": data.classes}
     if (out / "run.json").is_file() and read_run(out)["status"] == "finished":
-        if differences := run_differences(read_run(out), Settings(**settings), about):
-            raise ValueError(f"{out} holds a finished run with other settings: " + "; ".join(differences))
-        report({"note": f"{out} is trained; its test and report are made now"})
-        shutil.rmtree(out / "checkpoints", ignore_errors=True)
-        result = load(out)
-        assert result.source is not None
-        return result, _finish(result, _test_set(result.source, data, job.skip_bad, report), data, out, report)
-    resumed = check_folder(out, Settings(**settings), about)
-    torch.default_generator.manual_seed(seed)  # of the new classifier's weights
+        return _complete(data, chosen, about, out, report)
+    resumed = check_folder(out, chosen, about)
+    torch.default_generator.manual_seed(chosen.seed)  # of the new classifier's weights
     loaded = load_model(
         job.model,
         data.kind,
@@ -111,14 +95,14 @@ def run_job(
         max_length=job.max_length,
     )
     if not resumed:
-        check_space(out, loaded.network.state_dict(), Settings(**settings))
+        check_space(out, loaded.network.state_dict(), chosen)
     train_set, plain_set = loaded.training_sets(
         data.train, job.skip_bad, _stage(report, "reading training images"), job.flip
     )
     test_set = _test_set(loaded, data, job.skip_bad, report)  # before training: an unreadable image is told now
     if resumed:
         report({"note": f"resuming the unfinished run in {out}"})
-    report({"data": data, "model": loaded, "settings": Settings(**settings)})
+    report({"data": data, "model": loaded, "settings": chosen})
     result = finetune(
         loaded.network,
         train_set,
@@ -146,8 +130,27 @@ def _check_place(data: Path, out: Path) -> None:
         raise ValueError(f"--out {out} is among the data in {data}; choose a folder outside")
 
 
-def _complete(out: Path) -> bool:
-    return (out / "report.html").is_file() and (out / "run.json").is_file()
+def _read(job: Job, settings: dict[str, Any], report: Report) -> tuple[Data, dict[str, Any]]:
+    """Return the job's examples, and the settings with the length of training that suits them."""
+    columns = {"text_column": job.text_column, "label_column": job.label_column}
+    data = load_data(job.data, data_dir=job.data_dir, skip_bad=job.skip_bad, **columns)
+    for note in data.notes:
+        report({"note": note})
+    settings = {**LENGTHS[data.kind], **settings}
+    return split(data, job.train_size, job.test_fraction, Settings(**settings).seed), settings
+
+
+def _complete(
+    data: Data, settings: Settings, about: dict[str, Any], out: Path, report: Report
+) -> tuple[Result, dict[str, float] | None]:
+    """Test a run that was killed after its training."""
+    if differences := run_differences(read_run(out), settings, about):
+        raise ValueError(f"{out} holds a finished run with other settings: " + "; ".join(differences))
+    report({"note": f"{out} is trained; its test and report are made now"})
+    shutil.rmtree(out / "checkpoints", ignore_errors=True)
+    result = load(out)
+    assert result.source is not None
+    return result, _finish(result, _test_set(result.source, data, about["skip_bad"], report), data, out, report)
 
 
 def _test_set(loaded: LoadedModel, data: Data, skip_bad: bool, report: Report) -> ImageSet | TextSet | None:
