@@ -130,9 +130,9 @@ TASKS: dict[str, tuple[str, Callable[[argparse.Namespace, int], Task | None], di
         {"steps": 300},
     ),
     "agnews": (
-        "AG News, MiniLM, 32 tokens, N = 400, 150 steps of 16",
+        "AG News, MiniLM, 32 tokens, N = 400, 200 steps of 16",
         lambda a, seed: on_files(a.agnews, "offline:minilm", 400, seed, max_length=32),
-        {"steps": 150, "batch_size": 16},
+        {"steps": 200, "batch_size": 16},
     ),
 }
 

@@ -1,0 +1,6 @@
+"""Random-Fourier-feature models that learn their lengthscale: a layer, and estimators linear in N."""
+
+from deelbo.rff.features import RandomFourierFeatures
+from deelbo.rff.regressor import RFFRegressor
+
+__all__ = ["RFFRegressor", "RandomFourierFeatures"]
