@@ -8,6 +8,10 @@ In your own training loop
 
 In one call
     finetune, load                          a network and a dataset to a classifier, and back from its folder
+    the command `deelbo`                    the same from a folder of images or a table of texts
+
+Models of their own
+    deelbo.rff                              random Fourier features that learn their lengthscale
 """
 
 from deelbo import likelihoods, priors

@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import filelock
 import torch
@@ -23,6 +23,9 @@ from deelbo.result import SCHEMA, Result, read_run
 from deelbo.training.batches import own_randomness
 from deelbo.training.checkpoint import read_tensors, write_json, write_tensors
 from deelbo.training.settings import Settings
+
+if TYPE_CHECKING:
+    from deelbo.training.loop import Candidate
 
 
 def finetune(
@@ -82,22 +85,24 @@ def finetune(
     network = model.to(accelerator.device)
     make_method(chosen, network, head, number)  # what it refuses, it refuses before anything is written
     about = {**(about or {}), "num_data": number, "head": head, "precision": precision}
-    with accelerator.main_process_first(), _lock(folder, accelerator.is_main_process) as unlock:
-        initial = _initial_state(folder, chosen, about, network, accelerator.is_main_process)
+    with ExitStack() as held:
+        with accelerator.main_process_first():
+            if folder is not None and accelerator.is_main_process:
+                held.enter_context(_locked(folder))
+            initial = _initial_state(folder, chosen, about, network, accelerator.is_main_process)
         if log is not None:
             accelerator.init_trackers("log")
-        lock = unlock.pop_all()
-    called = accelerator.prepare_model(network) if accelerator.num_processes > 1 else network
+            held.callback(accelerator.end_training)
+        called = accelerator.prepare_model(network) if accelerator.num_processes > 1 else network
 
-    def make_candidate(rate: float) -> Candidate:
-        network.load_state_dict(initial)
-        method = make_method(chosen, called, head, number)
-        return Candidate(called, method, train_set, plain_train_set or train_set, rate, chosen, accelerator)
+        def make_candidate(rate: float) -> Candidate:
+            network.load_state_dict(initial)
+            method = make_method(chosen, called, head, number)
+            return Candidate(called, method, train_set, plain_train_set or train_set, rate, chosen, accelerator)
 
-    writes = accelerator.is_main_process
-    store = MemoryStore() if folder is None else FolderStore(folder / "checkpoints", writes)
-    search = Search(chosen, make_candidate, store, checkpoint_seconds, report or (lambda event: None))
-    with lock:
+        writes = folder is not None and accelerator.is_main_process
+        store = MemoryStore() if folder is None else FolderStore(folder / "checkpoints", writes)
+        search = Search(chosen, make_candidate, store, checkpoint_seconds, report or (lambda event: None))
         try:
             with own_randomness(accelerator.device):
                 rate, state = search.run()
@@ -106,32 +111,37 @@ def finetune(
                 shutil.rmtree(folder / "checkpoints")
                 (folder / "run.json").unlink()
             raise
-        if log is not None:
-            accelerator.end_training()
         winner = make_candidate(rate)
         winner.restore(state)
-        method = winner.method
-        variational = isinstance(method, Variational)
         notes = [kept[1] for r in chosen.learning_rates if (kept := store.get(r)) is not None]
-        result = Result(
-            model=unwrap(network).eval(),
-            settings=chosen,
-            learning_rate=rate,
-            objective=search.values[chosen.steps][rate],
-            prior_variances=method.prior.variances,  # type: ignore[attr-defined]
-            scale=method.posterior.scale.item() if variational else None,  # type: ignore[attr-defined]
-            history=[row for each in notes for row in each["history"]],
-            values=search.values,
-            num_data=number,
-            num_params=sum(p.numel() for p in trainable(network).values()),
-            speed=_speed([each["clock"] for each in notes]),
-            source=source,
-        )
+        result = _result(winner, search.values, notes, source)
         accelerator.wait_for_everyone()
         if folder is not None and writes:
             result.write(folder, {"about": about})
             shutil.rmtree(folder / "checkpoints")
     return result
+
+
+def _result(
+    winner: Candidate, values: dict[int, dict[float, float]], notes: list[dict[str, Any]], source: LoadedModel | None
+) -> Result:
+    """Sum up a search: its best candidate, and the histories of all."""
+    method: Any = winner.method
+    network = unwrap(winner.network)
+    return Result(
+        model=network.eval(),
+        settings=winner.settings,
+        learning_rate=winner.learning_rate,
+        objective=values[winner.settings.steps][winner.learning_rate],
+        prior_variances=method.prior.variances,
+        scale=method.posterior.scale.item() if isinstance(method, Variational) else None,
+        history=[row for each in notes for row in each["history"]],
+        values=values,
+        num_data=winner.num_data,
+        num_params=sum(p.numel() for p in trainable(network).values()),
+        speed=_speed([each["clock"] for each in notes]),
+        source=source,
+    )
 
 
 def _accelerator(device: str | None, precision: str, log: str | None, folder: Path | None) -> Any:
@@ -157,20 +167,20 @@ def _accelerator(device: str | None, precision: str, log: str | None, folder: Pa
 
 
 @contextmanager
-def _lock(folder: Path | None, main: bool) -> Iterator[ExitStack]:
-    """Hold a run's folder against other processes, which the operating system forgets with this one."""
-    with ExitStack() as stack:
-        if folder is not None and main:
-            folder.parent.mkdir(parents=True, exist_ok=True)
-            place = folder.parent / f".{folder.name}.lock"
-            lock = filelock.FileLock(place)
-            try:
-                lock.acquire(timeout=0)
-            except filelock.Timeout:
-                raise FileExistsError(f"another process is training in {folder}") from None
-            stack.callback(lock.release)
-            stack.callback(place.unlink, missing_ok=True)  # first, while it is held
-        yield stack
+def _locked(folder: Path) -> Iterator[None]:
+    """Hold a run's folder against other processes; the operating system lets go if this one dies."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    place = folder.parent / f".{folder.name}.lock"
+    lock = filelock.FileLock(place)
+    try:
+        lock.acquire(timeout=0)
+    except filelock.Timeout:
+        raise FileExistsError(f"another process is training in {folder}") from None
+    try:
+        yield
+    finally:
+        place.unlink(missing_ok=True)  # first, while it is held
+        lock.release()
 
 
 def run_differences(run: dict[str, Any], settings: Settings, about: dict[str, Any]) -> list[str]:
