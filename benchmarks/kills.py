@@ -2,7 +2,7 @@
 
     python benchmarks/kills.py FOLDER [--kills 10] [--seed 0]
 
-FOLDER has images in train/CLASS/*. The network is EfficientNet-Lite0 at 48 pixels, with a checkpoint every second.
+FOLDER has images in CLASS/*. The network is EfficientNet-Lite0 at 48 pixels, with a checkpoint every second.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 
 def command(data: str, out: Path) -> list[str]:
     options = ["--model", "offline:efficientnet_lite0", "--out", str(out), "--train-size", "64", "--image-size", "48"]
-    options += ["--steps", "120", "--batch-size", "16", "--checkpoint-seconds", "1", "--device", "cpu", "--quiet"]
+    options += ["--steps", "240", "--batch-size", "16", "--checkpoint-seconds", "1", "--device", "cpu", "--quiet"]
     return [sys.executable, "-m", "deelbo", "finetune", data, *options]
 
 
@@ -42,8 +42,8 @@ def main() -> None:
         print(f"uninterrupted: {lasted:.0f} s, sha256 {digest(whole)[:16]}")
         kills = 0
         while kills < arguments.kills:
-            # From before the first checkpoint to some seconds of training, so that ten kills fall into one run.
-            wait = moments.uniform(0.3, 1.0) * lasted / 3
+            # From before the first step to a sixth of the run, so that ten kills fall into one run.
+            wait = moments.uniform(0.03, 0.16) * lasted
             process = subprocess.Popen(command(arguments.data, killed))
             try:
                 process.wait(timeout=wait)
@@ -55,7 +55,8 @@ def main() -> None:
                 kills += 1
                 state = sorted(p.name for p in killed.glob("checkpoints/*")) if killed.exists() else []
                 print(f"kill {kills} after {wait:.1f} s; checkpoints: {', '.join(state) or 'none'}", flush=True)
-        subprocess.run(command(arguments.data, killed), check=not (killed / "report.html").exists())
+        if not (killed / "report.html").exists():
+            subprocess.run(command(arguments.data, killed), check=True)
         verdict = "same" if digest(killed) == digest(whole) else "OTHER"
         print(f"after {kills} kills: sha256 {digest(killed)[:16]}: {verdict}")
 

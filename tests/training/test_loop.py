@@ -1,4 +1,5 @@
 import accelerate
+import pytest
 import torch
 from sklearn.datasets import load_digits
 from torch import nn
@@ -11,14 +12,14 @@ from deelbo.training.loop import Candidate
 from deelbo.training.settings import Settings
 
 
-def candidate(steps=40, **options):
+def candidate(steps=40, rate=0.1, init_scale=0.05, **options):
     torch.manual_seed(0)
     network = nn.Sequential(nn.Linear(64, 32), nn.BatchNorm1d(32), nn.ReLU(), nn.Linear(32, 10))
     images, labels = (torch.tensor(a)[:96] for a in load_digits(return_X_y=True))
     data = TensorDataset(images.float() / 16, labels)
-    settings = Settings(steps=steps, batch_size=32, samples=3, init_scale=0.05, **options)
+    settings = Settings(steps=steps, batch_size=32, samples=3, init_scale=init_scale, **options)
     method = make_method(settings, network, "3", len(data))
-    return Candidate(network, method, data, data, 0.1, settings, accelerate.Accelerator(cpu=True))
+    return Candidate(network, method, data, data, rate, settings, accelerate.Accelerator(cpu=True))
 
 
 def slow_log_likelihood(network, x, y):
@@ -48,8 +49,9 @@ def test_an_early_look_leaves_nothing_behind():
     looked, other = candidate(), candidate()
     for _ in looked.advance(7):
         pass
-    looked.value(final=False)
     before = looked.state()
+    looked.value(final=False)
+    looked.restore(before)
     looked.cool(5)
     for _ in looked.advance(12):
         pass
@@ -74,3 +76,23 @@ def test_cooling_takes_the_rate_to_zero():
         rates.append(running._rate())
     assert torch.allclose(torch.tensor(rates), start * torch.tensor([0.8, 0.6, 0.4, 0.2]))
     assert len(running.history) == len([row for row in running.history if row["step"] <= 10])
+
+
+def test_early_value_is_the_objective_at_the_best_scale():
+    """With a tiny scale, the first moves of the means cost more than they gain, and a large rate looks worst."""
+    fast, slow = candidate(steps=200, rate=0.1, init_scale=1e-4), candidate(steps=200, rate=0.0001, init_scale=1e-4)
+    for running in (fast, slow):
+        for _ in running.advance(8):
+            pass
+    raw = [running.method.value(lambda r=running: r._log_likelihood(range(96)), 3) for running in (fast, slow)]
+    assert raw[0] < raw[1]
+    early = [running.value(final=False) for running in (fast, slow)]
+    assert early[0] > early[1]
+    assert early[0] > raw[0]
+    best = fast.method.posterior.scale.item() / 4
+    values = []
+    for factor in (1 / 16, 1, 16):
+        fast.method.posterior.set_scale(best * factor)
+        assert fast.method.posterior.scale.item() == pytest.approx(best * factor, rel=1e-5)
+        values.append(fast.method.value(lambda: fast._log_likelihood(range(96)), 3))
+    assert max(values) == values[1]

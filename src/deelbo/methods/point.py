@@ -49,6 +49,10 @@ class MaximumAPosteriori:
         finally:
             self.network.train(training)
 
+    def early_value(self, log_likelihood: Callable[[], Tensor], samples: int) -> float:
+        """Return the same: there are no other parameters."""
+        return self.value(log_likelihood, samples)
+
     def learned(self) -> dict[str, float]:
         """Return the prior's part of the loss and its variances, which stay."""
         return {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 
 from torch import Tensor, nn
@@ -46,6 +47,18 @@ class Variational:
         """Return J at the optimal prior variances."""
         self.prior.update_variances(self.posterior)
         return float(self.objective.estimate(log_likelihood, samples))
+
+    def early_value(self, log_likelihood: Callable[[], Tensor], samples: int) -> float:
+        """Return max over the scale of J, on a grid upwards from the current one.
+
+        The scale starts tiny and is learned by gradient, so at first every move of the means costs D/2 log(1 + |move|^2
+        / (D scale^2)): J falls before it rises, the deeper the larger the learning rate. At the best scale it does not.
+        """
+        best = -math.inf
+        while (value := self.value(log_likelihood, samples)) > best:
+            best = value
+            self.posterior.set_scale(4 * self.posterior.scale.item())
+        return best
 
     def learned(self) -> dict[str, float]:
         """Return the prior variances, the scale, kappa and KL/(kappa N)."""

@@ -36,6 +36,11 @@ class IsotropicPosterior(GaussianPosterior):
         """sigma_q, a positive zero-dimensional tensor."""
         return F.softplus(self.raw_scale)
 
+    @torch.no_grad()
+    def set_scale(self, value: float) -> None:
+        """Put the scale to a positive value."""
+        self.raw_scale.fill_(value + math.log(-math.expm1(-value)))  # the inverse of softplus
+
     def _sigma(self) -> float:
         """Return the scale in float64, where it vanishes only below raw = -745; never quite zero, so 1/scale exists."""
         return max(float(F.softplus(self.raw_scale.detach().double())), math.ulp(0.0))

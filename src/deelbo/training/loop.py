@@ -30,7 +30,7 @@ from deelbo.training.settings import Settings
 
 State = tuple[dict[str, Tensor], dict[str, Any]]
 
-EARLY_EXAMPLES, EARLY_SAMPLES = 1000, 2  # enough to tell learning rates apart; see benchmarks/README.md
+EARLY_EXAMPLES, EARLY_SAMPLES = 500, 1  # enough to tell learning rates apart; see benchmarks/README.md
 
 
 class Candidate:
@@ -172,7 +172,8 @@ class Candidate:
         Args:
             final: Whether this is the end of the run: then on all examples, with all draws, and the network keeps
                 statistics estimated anew at the mean weights. An early look, which only compares candidates, uses the
-                same `EARLY_EXAMPLES` examples and `EARLY_SAMPLES` draws for each, and leaves nothing behind.
+                same `EARLY_EXAMPLES` examples and `EARLY_SAMPLES` draws for each, and the method's `early_value`; the
+                caller restores the state from before.
         """
         if self.diverged:
             return -math.inf
@@ -187,7 +188,8 @@ class Candidate:
             self._refresh_batch_norm(few)
             return self._log_likelihood(everything if final else few)
 
-        value = self._agreed(self.method.value(log_likelihood, samples))
+        estimate = self.method.value if final else self.method.early_value
+        value = self._agreed(estimate(log_likelihood, samples))
         for name, buffer in self.network.named_buffers():
             buffer.copy_(buffers[name])
         if final:
@@ -242,7 +244,9 @@ class Candidate:
         optimizer["state"] = {}
         for name, value in _part(tensors, "optimizer.").items():
             index, key = name.split(".", 1)
-            optimizer["state"].setdefault(int(index), {})[key] = value
+            optimizer["state"].setdefault(int(index), {})[key] = (
+                value.clone()
+            )  # the optimizer takes it, and writes on it
         self.optimizer.load_state_dict(optimizer)
         notes = _copy(notes)
         self.step, self.history, self._epoch = notes["step"], notes["history"], notes["epoch"]

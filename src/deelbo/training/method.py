@@ -30,6 +30,16 @@ class Method(Protocol):
             samples: Draws of the weights, where the method has some.
         """
 
+    def early_value(self, log_likelihood: Callable[[], Tensor], samples: int) -> float:
+        """Return what the objective could be at the current weights, were the method's other parameters at their best.
+
+        For comparisons early in training. May change those parameters: the caller restores the state from before.
+
+        Args:
+            log_likelihood: See `value`.
+            samples: See `value`.
+        """
+
     def learned(self) -> dict[str, float]:
         """Return what the method has learned by now, one number a name, for the history."""
 
