@@ -120,14 +120,14 @@ TASKS: dict[str, tuple[str, Callable[[argparse.Namespace, int], Task | None], di
         {"prior": "l2-zero", "steps": 600, "learning_rates": (1, 0.1, 0.01, 0.001)},
     ),
     "cifar100": (
-        "CIFAR-10, EfficientNet-Lite0, 64 px, N = 100, 300 steps",
+        "CIFAR-10, EfficientNet-Lite0, 64 px, N = 100, 200 steps",
         lambda a, seed: on_files(a.cifar10, "offline:efficientnet_lite0", 100, seed, image_size=64),
-        {"steps": 300},
+        {"steps": 200},
     ),
     "cifar1000": (
-        "CIFAR-10, EfficientNet-Lite0, 64 px, N = 1000, 300 steps",
+        "CIFAR-10, EfficientNet-Lite0, 64 px, N = 1000, 200 steps",
         lambda a, seed: on_files(a.cifar10, "offline:efficientnet_lite0", 1000, seed, image_size=64),
-        {"steps": 300},
+        {"steps": 200},
     ),
     "agnews": (
         "AG News, MiniLM, 32 tokens, N = 400, 200 steps of 16",
