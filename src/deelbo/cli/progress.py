@@ -66,7 +66,7 @@ class RunProgress:
         elif "value" in event:
             self._value(event)
         elif "looking" in event:
-            self._describe(f"learning rate {event['rate']:g}: estimating the objective")
+            self._describe(f"learning rate {event['rate']:g}, comparing")
         else:
             self._step(event)
 
