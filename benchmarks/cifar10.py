@@ -17,7 +17,7 @@ from deelbo.cli.progress import RunProgress
 from deelbo.job import Job, run_job
 from deelbo.result import read_run
 
-STRENGTHS = (1e-2, 1e-4, 1e-6)  # alpha/N = beta/N, the ends and the middle of the paper's grid
+STRENGTHS = (1e-2, 1e-4, 1e-6)  # alpha/N = beta/N, three of the paper's six
 MAP_RATES = (0.1, 0.01)
 
 

@@ -97,7 +97,7 @@ def run_job(
     if not resumed:
         check_space(out, loaded.network.state_dict(), chosen)
     train_set, plain_set = loaded.training_sets(
-        data.train, job.skip_bad, _stage(report, "reading training images"), job.flip
+        data.train, job.skip_bad, stage(report, "reading training images"), job.flip
     )
     test_set = _test_set(loaded, data, job.skip_bad, report)  # before training: an unreadable image is told now
     if resumed:
@@ -154,7 +154,7 @@ def _complete(
 
 
 def _test_set(loaded: LoadedModel, data: Data, skip_bad: bool, report: Report) -> ImageSet | TextSet | None:
-    progress = _stage(report, "reading test images")
+    progress = stage(report, "reading test images")
     test_set = None if data.test is None else loaded.dataset(data.test, skip_bad, progress)
     if loaded.bad:
         report({"note": f"{len(loaded.bad)} unreadable images are left out, such as {loaded.bad[0]}"})
@@ -167,7 +167,7 @@ def _finish(
     """Test, and write the report."""
     metrics = None
     if test_set is not None:
-        assessment = assess(result, test_set, 0, _stage(report, "testing"))
+        assessment = assess(result, test_set, 0, stage(report, "testing"))
         write_json(out / "assessment.json", assessment)
         metrics = assessment["metrics"]
     skipped = data.skipped + (result.source.bad if result.source else [])
@@ -176,5 +176,6 @@ def _finish(
     return metrics
 
 
-def _stage(report: Report, name: str) -> Callable[[int, int], None]:
+def stage(report: Report, name: str) -> Callable[[int, int], None]:
+    """Return a callback for progress that reports a stage of this name."""
     return lambda done, total: report({"stage": name, "done": done, "total": total})

@@ -43,7 +43,7 @@ class Result:
         values: The objective of the candidates at each rung of the search, by step and learning rate.
         num_data: N.
         num_params: D.
-        speed: Seconds and examples of the training, see `speed_of`.
+        speed: Examples a second, seconds, and the shares of data and of all that is outside the network.
         source: Which model it is and how it reads images or texts; None for a network made in Python.
     """
 

@@ -10,6 +10,8 @@ import typer
 
 from deelbo.cli.progress import RunProgress
 from deelbo.data import load_labelled
+from deelbo.job import stage
+from deelbo.report import assess
 from deelbo.result import Result, load, read_run
 
 
@@ -54,17 +56,11 @@ def assessment(
     skip_bad: bool = False,
 ) -> dict:
     """Test a run on labelled data."""
-    from deelbo.report import assess
-
     if result.source is None:
         raise ValueError("this run's network was made in Python: evaluate it there, by result.evaluate(dataset)")
     source = result.source
     examples = load_labelled(data, source.kind, source.classes, data_dir, text_column, label_column, skip_bad)
-
-    def stage(name: str) -> object:
-        return lambda done, total: progress({"stage": name, "done": done, "total": total})
-
-    dataset = source.dataset(examples, skip_bad, stage("reading"))  # type: ignore[arg-type]
+    dataset = source.dataset(examples, skip_bad, stage(progress, "reading"))
     if source.bad:
         progress({"note": f"{len(source.bad)} unreadable images were left out, such as {source.bad[0]}"})
-    return assess(result, dataset, samples, stage("testing"))  # type: ignore[arg-type]
+    return assess(result, dataset, samples, stage(progress, "testing"))

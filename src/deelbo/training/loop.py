@@ -244,9 +244,8 @@ class Candidate:
         optimizer["state"] = {}
         for name, value in _part(tensors, "optimizer.").items():
             index, key = name.split(".", 1)
-            optimizer["state"].setdefault(int(index), {})[key] = (
-                value.clone()
-            )  # the optimizer takes it, and writes on it
+            # A copy: the optimizer would write on the state itself, which may be restored again.
+            optimizer["state"].setdefault(int(index), {})[key] = value.clone()
         self.optimizer.load_state_dict(optimizer)
         notes = _copy(notes)
         self.step, self.history, self._epoch = notes["step"], notes["history"], notes["epoch"]
