@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.distributions import MultivariateNormal, Normal, kl_divergence
 
-from deelbo.rff.evidence import Dual, Primal, isotropic_objective, log_marginal_likelihood
+from deelbo.rff.evidence import Dual, Primal, _Solve, isotropic_objective, log_marginal_likelihood
 
 NOISE = torch.tensor(0.3, dtype=torch.float64)
 
@@ -18,7 +18,14 @@ def problem(number, features, outputs, seed=0):
 
 
 def both(phi, y):
-    return Primal(phi.T @ phi, phi.T @ y, y.square().sum(), len(y)), Dual(phi, y)
+    return Primal(phi.T @ phi, phi.T @ y, y.square().sum(), len(y)), Dual(phi @ phi.T, phi, y)
+
+
+def test_gradient_of_the_solve():
+    K = torch.randn(5, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    c = torch.ones(5, 2, dtype=torch.float64, requires_grad=True)
+    symmetric = lambda K: K @ K.T + torch.eye(5, dtype=torch.float64)  # noqa: E731
+    assert torch.autograd.gradcheck(lambda K, c: _Solve.apply(symmetric(K), c)[:2], (K, c))
 
 
 SIZES = [(12, 5, 1), (5, 12, 1), (9, 9, 2), (20, 7, 3)]

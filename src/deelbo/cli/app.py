@@ -13,6 +13,7 @@ from deelbo.cli.finetune import finetune
 from deelbo.cli.predict import predict
 from deelbo.cli.quickstart import quickstart
 from deelbo.cli.report import report
+from deelbo.cli.reproduce import reproduce
 
 app = typer.Typer(
     help="Fine-tune pretrained networks without a validation set: the regularisation is learned.",
@@ -20,7 +21,7 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode="markdown",
 )
-for command in (quickstart, finetune, predict, evaluate, report, export):
+for command in (quickstart, finetune, predict, evaluate, report, export, reproduce):
     app.command()(command)
 
 

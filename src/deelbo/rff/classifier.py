@@ -1,0 +1,208 @@
+"""Classification on random Fourier features that learn their lengthscale, as a scikit-learn estimator."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from sklearn.base import ClassifierMixin
+from sklearn.preprocessing import LabelEncoder
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+from torch import Tensor
+
+from deelbo.rff.estimator import RFFEstimator
+from deelbo.rff.features import fourier_features
+from deelbo.rff.problem import CHUNK
+
+PREDICTIVE_SAMPLES = 256  # of the logits, the same for every row
+START_SCALE = 0.1  # of q
+
+
+class RFFClassifier(ClassifierMixin, RFFEstimator):
+    """Bayesian softmax regression on random Fourier features: lengthscale and outputscale are learned.
+
+    The weights V [R, C] have the prior N(0, I) and the posterior N(mean, scale^2 I). Under it, the logits of an example
+    are independent Gaussians with variance scale^2 |phi|^2, so C random numbers per example stand for R C (local
+    reparameterisation). Adam on minibatches maximises kappa E_q log p(y | V) - KL(q || p).
+
+    Args:
+        num_features: R.
+        objective: "de-elbo" (default) or "elbo".
+        kappa: Of "de-elbo"; None for max(1, R C / N).
+        ard: Whether each input has a lengthscale of its own.
+        max_iter: Steps of Adam.
+        learning_rate: Where its cosine schedule starts.
+        batch_size: Rows in a step.
+        random_state: Of A, b and everything drawn in training.
+        dtype: "float64" or "float32".
+        device: PyTorch's name for it.
+        verbose: 1 shows a progress bar.
+
+    Attributes:
+        classes_: Labels, in the order of `predict_proba`.
+        lengthscale_: Learned, in units of the inputs; a number, or an array with `ard`.
+        outputscale_: Learned standard deviation of the logits' functions.
+        scale_: Standard deviation of the posterior.
+        objective_: Estimated on all rows at the end.
+        n_iter_: Steps made.
+        n_features_in_: Inputs.
+    """
+
+    def __init__(
+        self,
+        num_features: int = 1024,
+        *,
+        objective: str = "de-elbo",
+        kappa: float | None = None,
+        ard: bool = False,
+        max_iter: int = 500,
+        learning_rate: float = 0.1,
+        batch_size: int = 1024,
+        random_state: Any = None,
+        dtype: str = "float32",
+        device: str = "cpu",
+        verbose: int = 0,
+    ) -> None:
+        self.num_features = num_features
+        self.objective = objective
+        self.kappa = kappa
+        self.ard = ard
+        self.max_iter = max_iter
+        self.learning_rate = learning_rate
+        self.batch_size = batch_size
+        self.random_state = random_state
+        self.dtype = dtype
+        self.device = device
+        self.verbose = verbose
+
+    def fit(self, X: Any, y: Any) -> RFFClassifier:
+        """Learn hyperparameters and posterior.
+
+        Args:
+            X: Inputs, [N, features].
+            y: Labels, [N].
+
+        Raises:
+            ValueError: If a parameter or the data are not what they should be.
+            MemoryError: If so many features do not fit.
+        """
+        self._check_parameters(objective=("de-elbo", "elbo"))
+        for name in ("learning_rate", "batch_size"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name}={getattr(self, name)} must be positive")
+        X, y = validate_data(self, X, y, dtype="float64", ensure_min_samples=2)
+        check_classification_targets(y)
+        encoder = LabelEncoder().fit(y)
+        self.classes_ = encoder.classes_
+        if len(self.classes_) < 2:
+            raise ValueError(f"a classifier needs at least two classes, and y has one class: {self.classes_[0]}")
+        self._check_memory(self.num_features * (4 * min(self.batch_size, len(X)) + 4 * len(self.classes_)))
+        x, labels = self._tensor(X), torch.tensor(encoder.transform(y), device=self.device)
+        self._A, self._b, seed = self._draw_features(x.shape[1])
+        self._kappa = self._emphasis(len(x), len(self.classes_))
+        generator = torch.Generator(self.device).manual_seed(seed)
+        self._start(x)
+        self._train(x, labels, generator)
+        self.lengthscale_ = self._lengthscale.double().cpu().numpy() if self.ard else float(self._lengthscale)
+        self.outputscale_, self.scale_ = float(self._outputscale), float(self._scale)
+        self.objective_ = self._estimate(x, labels, generator)
+        self.n_iter_ = self.max_iter
+        return self
+
+    def _start(self, x: Tensor) -> None:
+        spread = float(x.double().std(0, correction=0).square().mean().sqrt()) or 1.0
+        first = self._tensor([math.log(spread * math.sqrt(x.shape[1]))] * (x.shape[1] if self.ard else 1))
+        self._parameters = {
+            "mean": self._A.new_zeros(self.num_features, len(self.classes_)),
+            "log_lengthscale": first,
+            "log_outputscale": self._tensor(0.0),
+            "log_scale": self._tensor(math.log(START_SCALE)),
+        }
+
+    @property
+    def _lengthscale(self) -> Tensor:
+        return self._parameters["log_lengthscale"].exp()
+
+    @property
+    def _outputscale(self) -> Tensor:
+        return self._parameters["log_outputscale"].exp()
+
+    @property
+    def _scale(self) -> Tensor:
+        return self._parameters["log_scale"].exp()
+
+    def _logits(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Return mean [M, C] and standard deviation [M, 1] of the logits under q."""
+        phi = fourier_features(x, self._A, self._b, self._lengthscale, self._outputscale)
+        return phi @ self._parameters["mean"], self._scale * phi.square().sum(1, keepdim=True).sqrt()
+
+    def _nll(self, x: Tensor, labels: Tensor, samples: int, generator: torch.Generator) -> Tensor:
+        """-E_q log p(y | V), an average over rows and draws of their logits."""
+        mean, std = self._logits(x)
+        noise = torch.randn(samples, *mean.shape, generator=generator, dtype=mean.dtype, device=mean.device)
+        return F.cross_entropy((mean + std * noise).flatten(0, 1), labels.repeat(samples))
+
+    def _kl(self) -> Tensor:
+        """KL(N(mean, scale^2 I) || N(0, I))."""
+        mean, log_scale = self._parameters["mean"], self._parameters["log_scale"]
+        return 0.5 * (mean.square().sum() + mean.numel() * ((2 * log_scale).exp() - 1 - 2 * log_scale))
+
+    def _train(self, x: Tensor, labels: Tensor, generator: torch.Generator) -> None:
+        parameters = [p.requires_grad_() for p in self._parameters.values()]
+        optimizer = torch.optim.Adam(parameters, lr=self.learning_rate)
+        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, self.max_iter)
+        size = min(int(self.batch_size), len(x))
+        samples = max(1, 1024 // size)
+        order = torch.empty(0, dtype=torch.long, device=x.device)
+        with self._progress(self.max_iter) as report:
+            for _ in range(self.max_iter):
+                if len(order) < size:
+                    order = torch.randperm(len(x), generator=generator, device=x.device)
+                rows, order = (slice(None), order) if size == len(x) else (order[:size], order[size:])
+                optimizer.zero_grad()
+                loss = self._nll(x[rows], labels[rows], samples, generator) + self._kl() / (self._kappa * len(x))
+                loss.backward()
+                optimizer.step()
+                schedule.step()
+                report(-loss.item())
+        self._parameters = {name: p.detach() for name, p in self._parameters.items()}
+
+    @torch.no_grad()
+    def _estimate(self, x: Tensor, labels: Tensor, generator: torch.Generator) -> float:
+        """The objective on all rows, with ten draws of each or more."""
+        size = max(256, CHUNK // self.num_features)
+        samples = max(10, 16384 // len(x))
+        parts = zip(x.split(size), labels.split(size), strict=True)
+        total = sum(len(rows) * float(self._nll(rows, part, samples, generator)) for rows, part in parts)
+        return -self._kappa * total - float(self._kl())
+
+    @torch.no_grad()
+    def predict_proba(self, X: Any) -> Any:
+        """Return class probabilities, [M, classes], averaged over the posterior.
+
+        Args:
+            X: Inputs, [M, features].
+        """
+        check_is_fitted(self)
+        X = validate_data(self, X, dtype="float64", reset=False)
+        # Quasi-random and the same for every row: a row's answer does not depend on its company.
+        uniform = torch.quasirandom.SobolEngine(len(self.classes_), scramble=True, seed=0).draw(PREDICTIVE_SAMPLES)
+        noise = torch.special.ndtri(uniform.double().clamp(1e-9, 1 - 1e-9))
+        size = max(64, CHUNK // max(self.num_features, PREDICTIVE_SAMPLES * len(self.classes_)))
+        found = []
+        for i in range(0, len(X), size):
+            mean, std = (part.double().cpu() for part in self._logits(self._tensor(X[i : i + size])))
+            found.append((mean[None] + std * noise[:, None]).softmax(-1).mean(0))
+        return torch.cat(found).numpy()
+
+    def predict(self, X: Any) -> Any:
+        """Return the most probable labels.
+
+        Args:
+            X: Inputs, [M, features].
+        """
+        best = self.predict_proba(X).argmax(1)
+        return self.classes_[best]

@@ -1,0 +1,152 @@
+"""The search for the best hyperparameters of RFF regression, by L-BFGS."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from deelbo._extras import require
+from deelbo.rff.problem import Problem, split
+
+LENGTHSCALES = (0.1, 0.3, 1.0)  # where searches start, in units of the inputs' spread
+SCALES = ((1.0, 0.1), (0.1, 0.1), (0.4, 0.5))  # outputscale and noise, in units of the targets' spread
+FEW = 2000  # rows on which searches start
+STRIDE = 0.8  # of the walk down the lengthscales
+DROP = 0.005  # per row: less is no maximum but the roughness of random features
+
+
+@dataclass
+class Search:
+    """Bounds, counters and L-BFGS. Logs are bounded in units of the data's spread, the noise by `floor` from below."""
+
+    problem: Problem
+    ard: bool
+    floor: float
+    max_iter: int
+    report: Callable[[float], None]
+    evaluations: int = 0
+
+    def __post_init__(self) -> None:
+        x, targets = self.problem.x.double(), self.problem.targets.double()
+        self.inputs = x.shape[1] if self.ard else 1
+        self.spread = max(float(x.std(0, correction=0).square().mean().sqrt()), 1e-6) * x.shape[1] ** 0.5
+        self.width = float(targets.std(correction=0)) or 1.0
+
+    def bounds(self, shortest: float, longest: float) -> list[tuple[float, float]]:
+        """Of the logs, given those of the lengthscales."""
+        width, floor = math.log(self.width), math.log(self.floor)
+        return [(math.log(shortest), math.log(longest))] * self.inputs + [(width - 7, width + 7), (floor, floor + 12)]
+
+    def starts(self, lengthscale: float) -> list[Tensor]:
+        """Logs with that lengthscale."""
+        pairs = [(math.log(o * self.width), math.log(n * self.width)) for o, n in SCALES]
+        return [torch.tensor([math.log(lengthscale)] * self.inputs + list(pair), dtype=torch.float64) for pair in pairs]
+
+    def best(self, points: list[Tensor]) -> tuple[Tensor, float]:
+        """The best of some logs, and its value."""
+        return max(((point, self.value(point)) for point in points), key=lambda pair: pair[1])
+
+    def value(self, logs: Tensor) -> float:
+        """The average objective; minus infinity where the kernel is singular to working precision."""
+        self.evaluations += 1
+        try:
+            value = self.problem.value(self.problem.statistics(logs), split(logs)[2]).item() / self.problem.unit
+        except torch.linalg.LinAlgError:
+            return -math.inf
+        self.report(value)
+        return value
+
+    def climb(self, first: Tensor, bounds: list[tuple[float, float]]) -> tuple[Tensor, float]:
+        """L-BFGS: the logs at a maximum, and its value."""
+        optimize, numpy = require("scipy.optimize", "rff"), require("numpy", "rff")
+
+        def negative(logs: object) -> tuple[float, object]:
+            self.evaluations += 1
+            try:
+                value, gradient = self.problem.value_and_gradient(torch.tensor(logs, dtype=torch.float64))
+            except torch.linalg.LinAlgError:
+                return 1e100, numpy.zeros(len(first))
+            self.report(value / self.problem.unit)
+            return -value / self.problem.unit, -gradient.numpy() / self.problem.unit
+
+        exact = self.problem.A.dtype == torch.float64
+        options = {"maxiter": self.max_iter, "ftol": 1e-8 if exact else 1e-6, "gtol": 1e-5 if exact else 1e-4}
+        run = optimize.minimize(negative, first.numpy(), jac=True, method="L-BFGS-B", bounds=bounds, options=options)
+        return torch.from_numpy(run.x), -float(run.fun)
+
+    def highest(self) -> tuple[Tensor, list[tuple[float, float]]]:
+        """The highest maximum that is reached from a few lengthscales, and bounds; for the marginal likelihood."""
+        points = sorted((self.best(self.starts(s * self.spread)) for s in LENGTHSCALES), key=lambda pair: -pair[1])
+        bounds = self.bounds(1e-3 * self.spread, 1e3 * self.spread)
+        return max((self.climb(point, bounds) for point, _ in points[:2]), key=lambda pair: pair[1])[0], bounds
+
+    def longest(self, shortest: float) -> tuple[Tensor, list[tuple[float, float]]]:
+        """The maximum with the longest lengthscale, and bounds; for isotropic posteriors.
+
+        For kappa = D/N their objective has higher maxima at shorter lengthscales, down to those where every row is
+        memorised: for many features nothing but |m|^2 / 2 holds the lengthscale up. So come from above, with the best
+        outputscale and noise at each lengthscale, and stop at the first maximum.
+        """
+        lengthscale, found, points = 2 * self.spread, list[tuple[Tensor, float]](), list[Tensor]()
+        while lengthscale >= shortest or len(found) < 2:
+            bounds = self.bounds(lengthscale, lengthscale)
+            point, _ = self.best([*points, *self.starts(lengthscale)])
+            point, value = self.climb(point, bounds)
+            found.append((point, value))
+            top = max(pair[1] for pair in found)
+            if found[0][1] + DROP < top and value < top - DROP:
+                break
+            lengthscale *= STRIDE
+            points = [torch.cat([point[:-2] + math.log(STRIDE), point[-2:]])]
+        point = max(found, key=lambda pair: pair[1])[0]
+        centre = math.exp(point[0])
+        bounds = self.bounds(centre * STRIDE, 1e3 * centre if self.ard else centre / STRIDE)
+        return self.climb(point, bounds)[0], bounds
+
+
+def maximise(
+    problem: Problem, ard: bool, floor: float, max_iter: int, seed: int, report: Callable[[float], None]
+) -> tuple[Tensor, float, int]:
+    """Return the best logs, the objective there and how often it was evaluated.
+
+    Where there are many rows, the search is made on some of them, and ends with all.
+
+    Args:
+        problem: What to maximise.
+        ard: Whether each input has a lengthscale of its own.
+        floor: Of the noise, for want of a maximum above kappa = D/N.
+        max_iter: Iterations of each L-BFGS.
+        seed: Of the choice of rows.
+        report: Called with each value, an average over rows.
+    """
+    number, size, _ = problem.sizes
+    generator = torch.Generator().manual_seed(seed)
+    lml, few = problem.objective == "lml", problem
+    sample = FEW if lml else max(FEW, 2 * size)  # isotropic: so many rows cannot be interpolated
+    if number > 2 * sample:
+        rows = torch.randperm(number, generator=generator)[:sample]
+        few = problem.subset(rows.sort().values.to(problem.x.device))
+    search = Search(few, ard, floor, max_iter, report)
+    best, bounds = search.highest() if lml else search.longest(_neighbourhood(problem.x, generator))
+    search.problem = problem
+    best, value = search.climb(best, bounds)
+    return best, value * problem.unit, search.evaluations
+
+
+def _neighbourhood(x: Tensor, generator: torch.Generator) -> float:
+    """The median distance of a row to its nearest neighbour, from some of the rows.
+
+    With a shorter lengthscale most rows have nobody near: a fit can only memorise them. Isotropic objectives with
+    kappa > 1 have another maximum there (on the paper's toy data a higher one), which says nothing about new rows.
+    """
+    some = x[torch.randperm(len(x), generator=generator)[:256].to(x.device)]
+    nearest = torch.full((len(some),), math.inf, dtype=x.dtype, device=x.device)
+    for rows in x.split(65536):
+        distances = torch.cdist(some, rows)
+        nearest = torch.minimum(nearest, distances.masked_fill(distances == 0, math.inf).min(1).values)
+    finite = nearest[nearest.isfinite()]
+    return float(finite.median()) if len(finite) else 0.0

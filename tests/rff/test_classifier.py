@@ -1,0 +1,134 @@
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from scipy.integrate import quad
+from scipy.stats import norm
+from sklearn.datasets import load_digits, make_moons
+from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import GridSearchCV, train_test_split
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from deelbo.rff import RFFClassifier
+
+
+@parametrize_with_checks([RFFClassifier(num_features=64, max_iter=100)])
+def test_scikit_learn_accepts_it(estimator, check):
+    check(estimator)
+
+
+def moons(number=20, seed=42):
+    return make_moons(number, noise=0.1, random_state=seed)
+
+
+def fitted(**settings):
+    return RFFClassifier(64, **{"max_iter": 20, "random_state": 0, "dtype": "float64", **settings}).fit(*moons())
+
+
+def test_noise_on_logits_is_noise_on_weights():
+    """Local reparameterisation: the same expected log-likelihood as draws of all R C weights."""
+    model, (x, y) = fitted(), moons()
+    inputs, labels, generator = torch.from_numpy(x), torch.from_numpy(y), torch.Generator().manual_seed(0)
+    local = model._nll(inputs, labels, 20_000, generator).item()
+    from deelbo.rff.features import fourier_features
+
+    phi = fourier_features(inputs, model._A, model._b, model._lengthscale, model._outputscale)
+    noise = torch.randn(20_000, 64, 2, dtype=torch.float64, generator=generator)
+    logits = phi @ (model._parameters["mean"] + model._scale * noise)
+    slow = torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels.repeat(20_000)).item()
+    assert local == pytest.approx(slow, rel=0.01)
+
+
+def test_objective_is_the_definition():
+    from torch.distributions import Normal, kl_divergence
+
+    model = fitted()
+    mean = model._parameters["mean"]
+    kl = kl_divergence(Normal(mean, model._scale), Normal(torch.zeros_like(mean), 1.0)).sum().item()
+    assert model._kl().item() == pytest.approx(kl, rel=1e-9)
+    x, y = moons()
+    nll = model._nll(torch.from_numpy(x), torch.from_numpy(y), 20_000, torch.Generator().manual_seed(1)).item()
+    assert model._kappa == 64 * 2 / 20
+    assert model.objective_ == pytest.approx(-model._kappa * 20 * nll - kl, rel=0.02)
+
+
+def test_probabilities_are_averages_over_the_posterior():
+    """Two classes: the difference of logits is Gaussian, and the sigmoid's average an integral."""
+    model = fitted()
+    x = np.array([[0.0, 0.0], [0.5, 0.2], [3.0, 3.0]])
+    mean, std = model._logits(torch.from_numpy(x))
+    expected = [
+        quad(lambda z, m=m, s=s: norm.pdf(z) / (1 + np.exp(-(m + s * z))), -8, 8)[0]
+        for m, s in zip((mean[:, 1] - mean[:, 0]).tolist(), (std[:, 0] * 2**0.5).tolist(), strict=True)
+    ]
+    np.testing.assert_allclose(model.predict_proba(x)[:, 1], expected, atol=0.005)
+
+
+def test_learns_where_the_elbo_stays_near_the_prior():
+    x, y = moons()
+    x_test, y_test = moons(500, 1)
+    nll = {}
+    for objective in ("de-elbo", "elbo"):
+        model = RFFClassifier(512, objective=objective, max_iter=200, random_state=0).fit(x, y)
+        nll[objective] = -np.log(model.predict_proba(x_test)[np.arange(500), y_test]).mean()
+        if objective == "de-elbo":
+            assert model.score(x_test, y_test) > 0.97
+            assert 0.2 < model.lengthscale_ < 0.8
+        else:
+            assert model.scale_ > 0.98
+    assert nll["de-elbo"] < 0.1 < 0.2 < nll["elbo"]
+
+
+def test_digits_in_batches_and_names_for_classes():
+    x, y = load_digits(return_X_y=True)
+    names = np.array([f"digit {i}" for i in range(10)])[y]
+    train, test, y_train, y_test = train_test_split(x / 16, names, random_state=0, stratify=y)
+    model = RFFClassifier(256, max_iter=150, batch_size=200, random_state=0).fit(train, y_train)
+    assert model.score(test, y_test) > 0.95
+    probabilities = model.predict_proba(test)
+    assert probabilities.shape == (450, 10)
+    np.testing.assert_allclose(probabilities.sum(1), 1)
+    np.testing.assert_array_equal(probabilities, pickle.loads(pickle.dumps(model)).predict_proba(test))
+    again = RFFClassifier(256, max_iter=150, batch_size=200, random_state=0).fit(train, y_train)
+    np.testing.assert_array_equal(probabilities, again.predict_proba(test))
+
+
+def test_pipelines_grids_and_a_lengthscale_for_each_input(capsys):
+    x, y = moons(60)
+    x = np.column_stack([x, np.random.default_rng(0).standard_normal(60)])
+    model = RFFClassifier(128, ard=True, max_iter=300, random_state=0, verbose=1).fit(x, y)
+    assert "objective per row" in capsys.readouterr().err
+    assert model.lengthscale_[2] > 1.5 * model.lengthscale_[:2].max()
+    search = GridSearchCV(RFFClassifier(max_iter=20, random_state=0), {"num_features": [8, 64]}, cv=2).fit(x, y)
+    assert search.best_params_["num_features"] in (8, 64)
+    assert make_pipeline(StandardScaler(), RFFClassifier(64, max_iter=100, random_state=0)).fit(x, y).score(x, y) > 0.9
+
+
+def test_bad_input():
+    x, y = moons()
+    wrong = {
+        "objective": "lml",
+        "num_features": 0,
+        "learning_rate": 0.0,
+        "batch_size": -1,
+        "dtype": "bfloat16",
+        "kappa": 0,
+    }
+    for name, value in wrong.items():
+        with pytest.raises(ValueError, match=f"{name}="):
+            RFFClassifier(**{name: value}).fit(x, y)
+    with pytest.raises(ValueError, match="one class: 7"):
+        RFFClassifier().fit(x, np.full(20, 7))
+    with pytest.raises(ValueError, match="NaN"):
+        RFFClassifier().fit(np.where(x > 0, x, np.nan), y)
+    with pytest.raises(ValueError, match="Unknown label type"):
+        RFFClassifier().fit(x, y + 0.5)
+    with pytest.raises(ValueError, match="minimum of 2"):
+        RFFClassifier().fit(x[:1], y[:1])
+    with pytest.raises(MemoryError, match="num_features"):
+        RFFClassifier(10**10).fit(x, y)
+    with pytest.raises(NotFittedError):
+        RFFClassifier().predict_proba(x)
