@@ -28,7 +28,7 @@ def embeddings() -> tuple[torch.Tensor, torch.Tensor]:
     pixels = (images.float() / 8 - 1).reshape(-1, 1, 8, 8).expand(-1, 3, -1, -1)
     batches = F.interpolate(pixels, size=64, mode="bilinear").split(256)
     found = torch.cat([network(batch) for batch in batches])
-    return (found - found.mean(0)) / found.std(0), labels
+    return (found - found.mean(0)) / (found.std(0) + 1e-3), labels
 
 
 def train(features: nn.Module, size: int, x: torch.Tensor, y: torch.Tensor, steps: int = 300) -> nn.Linear:

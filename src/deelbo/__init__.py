@@ -8,13 +8,14 @@ In your own training loop
 
 In one call
     finetune, load                          a network and a dataset to a classifier, and back from its folder
+    swag.collect, load_source               the posterior of a source task, for the prior PTYL
     the command `deelbo`                    the same from a folder of images or a table of texts
 
 Models of their own
     deelbo.rff                              random Fourier features that learn their lengthscale
 """
 
-from deelbo import likelihoods, priors
+from deelbo import likelihoods, priors, swag
 from deelbo.finetuning import finetune
 from deelbo.objective import DataEmphasizedELBO
 from deelbo.posteriors import DiagonalPosterior, IsotropicPosterior
@@ -31,4 +32,5 @@ __all__ = [
     "likelihoods",
     "load",
     "priors",
+    "swag",
 ]

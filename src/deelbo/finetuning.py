@@ -20,6 +20,8 @@ from deelbo.methods import Variational, make_method
 from deelbo.models import LoadedModel
 from deelbo.priors.transfer import Head
 from deelbo.result import SCHEMA, Result, read_run
+from deelbo.swag import load_source
+from deelbo.swag.source import fingerprint
 from deelbo.training.batches import own_randomness
 from deelbo.training.checkpoint import read_tensors, write_json, write_tensors
 from deelbo.training.settings import Settings
@@ -60,6 +62,7 @@ def finetune(
         source: Where `model` came from, if `load_model` made it, so that the run's folder is enough to use it.
         about: What else `run.json` shall keep and compare when a run is resumed, such as where the data are.
         settings: The fields of `Settings`: method, prior, kappa, learning_rates, lr_search, steps, batch_size, seed...
+            With prior="ptyl:FILE" the backbone starts at the mean of the source task's posterior.
 
     Returns:
         The best candidate, with its history.
@@ -83,8 +86,11 @@ def finetune(
         raise ValueError(f"log={log!r} needs a folder: out=...")
     accelerator = _accelerator(device, precision, log, folder)
     network = model.to(accelerator.device)
-    make_method(chosen, network, head, number)  # what it refuses, it refuses before anything is written
     about = {**(about or {}), "num_data": number, "head": head, "precision": precision}
+    if chosen.source is not None:
+        load_source(chosen.source).start(network, head)
+        about["source"] = fingerprint(chosen.source)
+    make_method(chosen, network, head, number)  # what it refuses, it refuses before anything is written
     with ExitStack() as held:
         with accelerator.main_process_first():
             if folder is not None and accelerator.is_main_process:

@@ -60,5 +60,5 @@ def test_each_input_learns_its_lengthscale():
 
 def test_neighbourhood():
     x = torch.tensor([[0.0], [0.0], [1.0], [3.0], [7.0]])
-    assert _neighbourhood(x, torch.Generator().manual_seed(0)) == 1.0  # of 1, 1, 1, 2, 4; the twin does not count
+    assert _neighbourhood(x, torch.Generator().manual_seed(0)) == 7.0  # of 7, 7, 2, 3, 7: a twin does not count
     assert _neighbourhood(torch.zeros(3, 2), torch.Generator()) == 0.0

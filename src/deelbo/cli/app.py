@@ -11,6 +11,7 @@ from deelbo.cli.evaluate import evaluate
 from deelbo.cli.export import export
 from deelbo.cli.finetune import finetune
 from deelbo.cli.predict import predict
+from deelbo.cli.prior import prior
 from deelbo.cli.quickstart import quickstart
 from deelbo.cli.report import report
 from deelbo.cli.reproduce import reproduce
@@ -21,7 +22,7 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode="markdown",
 )
-for command in (quickstart, finetune, predict, evaluate, report, export, reproduce):
+for command in (quickstart, finetune, predict, evaluate, report, export, prior, reproduce):
     app.command()(command)
 
 

@@ -114,3 +114,11 @@ class RunProgress:
             self._tasks[name], description=self.title + text, completed=done, total=total, speed=speed,
             visible=done < total or name == "training",
         )  # fmt: skip
+
+
+class SourceProgress(RunProgress):
+    """Shows the events of `collect_job`."""
+
+    def _step(self, event: dict[str, Any]) -> None:
+        text = f"source task, loss {event['loss']:.3f}, {event['snapshots']} snapshots"
+        self._bar(text, event["step"], event["steps"], "training")

@@ -25,6 +25,9 @@ STARTS = tuple(itertools.product((0.3, 1.0), (1.0,), (0.1, 0.5)))  # lengthscale
 BOUNDS = [(math.log(1e-2), math.log(1e2)), (math.log(1e-3), math.log(1e3)), (math.log(1e-3), math.log(1e1))]
 
 
+Criterion = Callable[[Tensor], Tensor]
+
+
 class LaplaceRFF:
     """RFF regression with a diagonal empirical-Fisher Laplace posterior.
 
@@ -65,29 +68,33 @@ class LaplaceRFF:
         noise = (2 * logs[2]).exp() * torch.eye(len(rest), dtype=torch.float64)
         return MultivariateNormal(phi @ mean, (phi * variance) @ phi.T + noise).log_prob(self.y[rest])
 
-    def fit(self, title: str, criterion: Callable[[Tensor], Tensor]) -> Fit:
-        """Maximise, then condition on every row."""
-        optimize = require("scipy.optimize", "rff")
-
-        def negative(values: np.ndarray) -> tuple[float, np.ndarray]:
-            logs = torch.tensor(values, requires_grad=True)
-            try:
-                value = criterion(logs)
-                (gradient,) = torch.autograd.grad(value, logs)
-            except (torch.linalg.LinAlgError, ValueError):  # singular to working precision
-                return 1e100, np.zeros(3)
-            return -value.item(), -gradient.numpy()
-
-        runs = [
-            optimize.minimize(negative, np.log(start), jac=True, method="L-BFGS-B", bounds=BOUNDS) for start in STARTS
-        ]
-        best = min(runs, key=lambda run: run.fun)
-        logs = torch.from_numpy(best.x)
+    def fit(self, title: str, criterion: Criterion, maximise: Callable[[Criterion], Tensor] | None = None) -> Fit:
+        """Maximise, by L-BFGS unless another way is given, then condition on every row."""
+        logs = (maximise or l_bfgs)(criterion)
         mean, variance = self.posterior(logs)
         phi, noise = self.features(torch.from_numpy(GRID[:, None]), logs), logs[2].exp()
         std = (phi.square() @ variance + noise**2).sqrt()
         learned = dict(zip(("lengthscale", "outputscale", "noise"), logs.exp().tolist(), strict=True))
-        return Fit(title, (phi @ mean).numpy(), std.numpy(), {**learned, "scale": None, "objective": -float(best.fun)})
+        return Fit(
+            title, (phi @ mean).numpy(), std.numpy(), {**learned, "scale": None, "objective": criterion(logs).item()}
+        )
+
+
+def l_bfgs(criterion: Criterion) -> Tensor:
+    """Return the best logs of several starts."""
+    optimize = require("scipy.optimize", "rff")
+
+    def negative(values: np.ndarray) -> tuple[float, np.ndarray]:
+        logs = torch.tensor(values, requires_grad=True)
+        try:
+            value = criterion(logs)
+            (gradient,) = torch.autograd.grad(value, logs)
+        except (torch.linalg.LinAlgError, ValueError):  # singular to working precision
+            return 1e100, np.zeros(3)
+        return -value.item(), -gradient.numpy()
+
+    runs = [optimize.minimize(negative, np.log(start), jac=True, method="L-BFGS-B", bounds=BOUNDS) for start in STARTS]
+    return torch.from_numpy(min(runs, key=lambda run: run.fun).x)
 
 
 def la_lml(x: np.ndarray, y: np.ndarray, seed: int) -> Fit:

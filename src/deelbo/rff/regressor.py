@@ -123,8 +123,15 @@ class RFFRegressor(RegressorMixin, RFFEstimator):
         else:
             with self._progress() as report:
                 found = maximise(problem, self.ard, floor, self.max_iter, seed, report)
-            self._logs, self.objective_, self.n_iter_ = found
+            self._logs, self.objective_, self.n_iter_ = found.logs, found.value, found.evaluations
             self._keep_posterior(problem)
+            if found.bounded:
+                warnings.warn(
+                    "the lengthscale is at its lower bound, the usual distance to the third nearest neighbour: this "
+                    'objective prefers to memorise the rows (objective="lml" does not)',
+                    ConvergenceWarning,
+                    stacklevel=2,
+                )
         self._describe(floor)
         return self
 

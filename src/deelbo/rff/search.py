@@ -16,6 +16,7 @@ LENGTHSCALES = (0.1, 0.3, 1.0)  # where searches start, in units of the inputs' 
 SCALES = ((1.0, 0.1), (0.1, 0.1), (0.4, 0.5))  # outputscale and noise, in units of the targets' spread
 FEW = 2000  # rows on which searches start
 STRIDE = 0.8  # of the walk down the lengthscales
+NEIGHBOURS = 3  # that a lengthscale should reach
 DROP = 0.005  # per row: less is no maximum but the roughness of random features
 
 
@@ -29,6 +30,7 @@ class Search:
     max_iter: int
     report: Callable[[float], None]
     evaluations: int = 0
+    shortest: float = 0.0
 
     def __post_init__(self) -> None:
         x, targets = self.problem.x.double(), self.problem.targets.double()
@@ -89,29 +91,41 @@ class Search:
 
         For kappa = D/N their objective has higher maxima at shorter lengthscales, down to those where every row is
         memorised: for many features nothing but |m|^2 / 2 holds the lengthscale up. So come from above, with the best
-        outputscale and noise at each lengthscale, and stop at the first maximum.
+        outputscale and noise at each lengthscale, and stop at the first maximum, or at the shortest that is allowed.
         """
+        self.shortest = shortest = min(max(shortest, 1e-3 * self.spread), 2 * self.spread)
         lengthscale, found, points = 2 * self.spread, list[tuple[Tensor, float]](), list[Tensor]()
-        while lengthscale >= shortest or len(found) < 2:
+        while True:
             bounds = self.bounds(lengthscale, lengthscale)
             point, _ = self.best([*points, *self.starts(lengthscale)])
             point, value = self.climb(point, bounds)
             found.append((point, value))
             top = max(pair[1] for pair in found)
-            if found[0][1] + DROP < top and value < top - DROP:
+            if lengthscale <= shortest or (found[0][1] + DROP < top and value < top - DROP):
                 break
-            lengthscale *= STRIDE
-            points = [torch.cat([point[:-2] + math.log(STRIDE), point[-2:]])]
+            shorter = max(lengthscale * STRIDE, shortest)
+            points = [torch.cat([point[:-2] + math.log(shorter / lengthscale), point[-2:]])]
+            lengthscale = shorter
         point = max(found, key=lambda pair: pair[1])[0]
         centre = math.exp(point[0])
-        bounds = self.bounds(centre * STRIDE, 1e3 * centre if self.ard else centre / STRIDE)
+        bounds = self.bounds(max(centre * STRIDE, min(shortest, centre)), 1e3 * centre if self.ard else centre / STRIDE)
         return self.climb(point, bounds)[0], bounds
+
+
+@dataclass(frozen=True)
+class Found:
+    """The end of a search: logs, objective, evaluations, and whether the lengthscale is as short as it may be."""
+
+    logs: Tensor
+    value: float
+    evaluations: int
+    bounded: bool
 
 
 def maximise(
     problem: Problem, ard: bool, floor: float, max_iter: int, seed: int, report: Callable[[float], None]
-) -> tuple[Tensor, float, int]:
-    """Return the best logs, the objective there and how often it was evaluated.
+) -> Found:
+    """Return the best hyperparameters.
 
     Where there are many rows, the search is made on some of them, and ends with all.
 
@@ -134,19 +148,21 @@ def maximise(
     best, bounds = search.highest() if lml else search.longest(_neighbourhood(problem.x, generator))
     search.problem = problem
     best, value = search.climb(best, bounds)
-    return best, value * problem.unit, search.evaluations
+    bounded = not lml and float(best[:-2].min()) <= math.log(search.shortest) + 1e-6
+    return Found(best, value * problem.unit, search.evaluations, bounded)
 
 
 def _neighbourhood(x: Tensor, generator: torch.Generator) -> float:
-    """The median distance of a row to its nearest neighbour, from some of the rows.
+    """The median distance of a row to its third nearest neighbour, from some of the rows; equal rows do not count.
 
-    With a shorter lengthscale most rows have nobody near: a fit can only memorise them. Isotropic objectives with
-    kappa > 1 have another maximum there (on the paper's toy data a higher one), which says nothing about new rows.
+    With a shorter lengthscale most rows have hardly a neighbour to learn from: a fit can only memorise them. Isotropic
+    objectives with kappa > 1 have higher values there, which say nothing about new rows.
     """
     some = x[torch.randperm(len(x), generator=generator)[:256].to(x.device)]
-    nearest = torch.full((len(some),), math.inf, dtype=x.dtype, device=x.device)
+    nearest = torch.full((len(some), NEIGHBOURS), math.inf, dtype=x.dtype, device=x.device)
     for rows in x.split(65536):
         distances = torch.cdist(some, rows)
-        nearest = torch.minimum(nearest, distances.masked_fill(distances == 0, math.inf).min(1).values)
-    finite = nearest[nearest.isfinite()]
+        nearest = torch.cat([nearest, distances.masked_fill(distances == 0, math.inf)], 1)
+        nearest = nearest.topk(NEIGHBOURS, largest=False).values
+    finite = nearest[:, -1][nearest[:, -1].isfinite()]
     return float(finite.median()) if len(finite) else 0.0

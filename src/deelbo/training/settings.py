@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass
 
 METHODS = ("de-elbo", "elbo", "map")
-PRIORS = ("l2-sp", "l2-zero", "per-layer")
+PRIORS = ("l2-sp", "l2-zero", "per-layer", "ptyl:FILE")
 SEARCHES = ("race", "grid")
 OPTIMIZERS = ("sgd", "adamw")
 
@@ -18,7 +18,9 @@ class Settings:
 
     Args:
         method: "de-elbo", "elbo" (kappa = 1) or "map" (fixed prior variances, no posterior).
-        prior: "l2-sp", "l2-zero" or "per-layer".
+        prior: "l2-sp", "l2-zero", "per-layer", or "ptyl:FILE" with the posterior of a source task (`deelbo prior`).
+        rank: Of PTYL: how many of the source task's deviations are used.
+        diagonal: Of PTYL: what is added to the diagonal of its covariance.
         kappa: How much the data are emphasized; None for max(1, D/N). Only for "de-elbo".
         prior_variances: The fixed variances of "map", by group, such as {"backbone": 0.1, "head": 1.0}.
         learning_rates: Candidates; the training objective decides.
@@ -39,6 +41,8 @@ class Settings:
 
     method: str = "de-elbo"
     prior: str = "l2-sp"
+    rank: int = 5
+    diagonal: float = 0.1
     kappa: float | None = None
     prior_variances: dict[str, float] | None = None
     learning_rates: tuple[float, ...] = (0.1, 0.01, 0.001, 0.0001)
@@ -53,6 +57,11 @@ class Settings:
     refresh_batch_norm: bool = True
     seed: int = 0
 
+    @property
+    def source(self) -> str | None:
+        """The file of a PTYL prior."""
+        return self.prior.removeprefix("ptyl:") if self.prior.startswith("ptyl:") else None
+
     def __post_init__(self) -> None:
         for name, choices in (
             ("method", METHODS),
@@ -60,7 +69,7 @@ class Settings:
             ("lr_search", SEARCHES),
             ("optimizer", OPTIMIZERS),
         ):
-            if getattr(self, name) not in choices:
+            if getattr(self, name) not in choices and not (name == "prior" and self.source):
                 raise ValueError(f"{name}={getattr(self, name)!r}, but it is one of {', '.join(choices)}")
         rates = (self.learning_rates,) if isinstance(self.learning_rates, (int, float)) else self.learning_rates
         object.__setattr__(self, "learning_rates", tuple(float(rate) for rate in rates))
@@ -72,6 +81,8 @@ class Settings:
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
         ranges = {
+            "rank": self.rank >= 0,
+            "diagonal": 0 <= self.diagonal < math.inf,
             "kappa": self.kappa is None or 0 < self.kappa < math.inf,
             "momentum": 0 <= self.momentum < 1,
             "clip": self.clip is None or 0 < self.clip < math.inf,

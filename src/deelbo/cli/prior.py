@@ -1,0 +1,91 @@
+"""`deelbo prior`: the posterior of a source task, for `--prior ptyl:FILE`."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+import typer
+from rich.console import Console
+
+from deelbo.cli.progress import Interrupted, SourceProgress
+from deelbo.job import Job
+from deelbo.source_job import collect_job, convert_job
+from deelbo.swag import SourcePosterior
+
+Text = str | None
+
+
+def _option(help: str, *names: str) -> Any:
+    return typer.Option(*names, help=help, show_default=False)
+
+
+def prior(
+    data: Annotated[str, typer.Argument(help="Source task: a folder of images, a table of texts, or a name.")] = "",
+    model: Annotated[
+        str, typer.Option(help="timm:NAME, torchvision:NAME, hf:NAME, offline:NAME or module:factory.")
+    ] = "",
+    out: Annotated[Path, typer.Option(help="A new file, NAME.safetensors.")] = Path("prior.safetensors"),
+    released: Annotated[Text, _option("Convert NAME_mean.pt, NAME_variance.pt and NAME_covmat.pt instead.")] = None,
+    head: Annotated[Text, _option("Name of the classifier in the network; found by itself in most.")] = None,
+    weights: Annotated[Text, _option("Local safetensors file or state dict instead of the pretrained weights.")] = None,
+    steps: Annotated[int, typer.Option(help="Of SGD at a constant rate.")] = 2000,
+    burn_in: Annotated[int | None, _option("Steps before the first snapshot; half of them if not given.")] = None,
+    every: Annotated[int | None, _option("Steps between snapshots; a fortieth of the rest if not given.")] = None,
+    rank: Annotated[int, typer.Option(help="Deviations that are kept.")] = 20,
+    half: Annotated[bool, typer.Option("--half", help="Keep deviations in bfloat16.")] = False,
+    learning_rate: Annotated[float, typer.Option(help="Constant.")] = 0.01,
+    momentum: Annotated[float, typer.Option(help="Of SGD.")] = 0.9,
+    weight_decay: Annotated[float, typer.Option(help="Of SGD.")] = 0.0,
+    batch_size: Annotated[int, typer.Option(help="Examples a step.")] = 64,
+    seed: Annotated[int, typer.Option(help="Of everything random.")] = 0,
+    image_size: Annotated[int | None, _option("Pixels; the network's own if not given.")] = None,
+    flip: Annotated[bool, typer.Option(help="Mirror images at random.")] = True,
+    max_length: Annotated[int | None, _option("Tokens; what the network takes, at most 512, if not given.")] = None,
+    text_column: Annotated[str, typer.Option(help="Of a table.")] = "text",
+    label_column: Annotated[str, typer.Option(help="Of a table.")] = "label",
+    data_dir: Annotated[Text, _option("Where a named dataset is, or is downloaded to.")] = None,
+    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave unreadable images and empty rows out.")] = False,
+    device: Annotated[str, typer.Option(help="PyTorch's name for it.")] = "cpu",
+    checkpoint_seconds: Annotated[float, typer.Option(help="Seconds between checkpoints.")] = 60.0,
+    quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
+) -> None:
+    """Gather the posterior of a source task by SWAG, for `deelbo finetune --prior ptyl:FILE`."""
+    if not model:
+        raise ValueError("--model is needed: the network whose prior this is")
+    if released is not None:
+        _show(convert_job(released, model, head, out), out, quiet)
+        return
+    if not data:
+        raise ValueError("which source task? DATA is missing (or --released NAME)")
+    job = Job(
+        data, model, data_dir, text_column, label_column, None, None, weights, head, image_size, flip, max_length,
+        skip_bad,
+    )  # fmt: skip
+    settings = {
+        "steps": steps, "burn_in": burn_in, "every": every, "rank": rank, "learning_rate": learning_rate,
+        "momentum": momentum, "weight_decay": weight_decay, "seed": seed, "checkpoint_seconds": checkpoint_seconds,
+        "dtype": torch.bfloat16 if half else None,
+    }  # fmt: skip
+    with SourceProgress(quiet) as progress:
+        try:
+            found = collect_job(job, settings, out, batch_size, device, progress)
+        except KeyboardInterrupt:
+            again = shlex.join(["deelbo", *sys.argv[1:]])
+            saved = out.with_name(out.name + ".part").exists()
+            hint = f"the same command goes on: {again}" if saved else "nothing was trained yet"
+            raise Interrupted(f"interrupted; {hint}") from None
+    _show(found, out, quiet)
+
+
+def _show(found: SourcePosterior, out: Path, quiet: bool) -> None:
+    if quiet:
+        return
+    size = sum(mean.numel() for mean in found.mean.values())
+    spread = (sum(float(v.clamp(min=0).sum()) for v in found.variance.values()) / size) ** 0.5
+    console = Console(soft_wrap=True, highlight=False, markup=False)
+    console.print(f"{out}: {size:,} backbone weights, {found.rank} deviations, typical deviation {spread:.2g}")
+    console.print(f"use it: deelbo finetune DATA --model {found.notes['model']} --prior ptyl:{out} --out RUN")

@@ -1,0 +1,94 @@
+"""From data and the name of a model to the posterior of a source task: what `deelbo prior` does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader
+
+from deelbo.data import load_data
+from deelbo.job import Job, stage
+from deelbo.models import load_model
+from deelbo.swag import SourcePosterior, collect, read_released
+
+Report = Callable[[dict[str, Any]], None]
+
+
+def collect_job(
+    job: Job, settings: dict[str, Any], out: Path, batch_size: int, device: str, report: Report
+) -> SourcePosterior:
+    """Train on a source task, gather its posterior and write it; an interrupted collection goes on.
+
+    Args:
+        job: Data and model.
+        settings: Of `collect`.
+        out: A new file; beside it a checkpoint, OUT.part, while training.
+        batch_size: Examples a step.
+        device: PyTorch's name for it.
+        report: Called with {"note": text}, {"stage": name, "done": n, "total": n} and the events of `collect`.
+
+    Raises:
+        FileExistsError: If the file is there already.
+        ValueError: If data, model or settings are not what they should be.
+    """
+    _check_free(out)
+    columns = {"text_column": job.text_column, "label_column": job.label_column}
+    data = load_data(job.data, data_dir=job.data_dir, skip_bad=job.skip_bad, **columns)
+    for note in data.notes:
+        report({"note": note})
+    seed = settings.get("seed", 0)
+    torch.default_generator.manual_seed(seed)  # of the new classifier's weights
+    loaded = load_model(
+        job.model, data.kind, data.classes, weights=job.weights, image_size=job.image_size, max_length=job.max_length
+    )
+    train_set, _ = loaded.training_sets(data.train, job.skip_bad, stage(report, "reading training images"), job.flip)
+    size = min(batch_size, len(train_set))
+    collate = getattr(train_set, "collate", None)
+    loader: DataLoader[Any] = DataLoader(train_set, size, shuffle=True, drop_last=True, collate_fn=collate)
+    checkpoint = out.with_name(out.name + ".part")
+    if checkpoint.exists():
+        report({"note": f"going on from {checkpoint}"})
+    found = collect(
+        loaded.network.to(device),
+        loader,
+        head=job.head,
+        checkpoint=checkpoint,
+        report=report,
+        keep_on="cpu",
+        **settings,
+    )
+    found.notes.update(model=job.model, data=data.fingerprint(), classes=data.classes, num_data=len(train_set))
+    found.save(out)
+    checkpoint.unlink(missing_ok=True)
+    return found
+
+
+def convert_job(name: str, model: str, head: str | None, out: Path) -> SourcePosterior:
+    """Convert a released prior into a file of ours.
+
+    Args:
+        name: The common beginning of the released files' paths.
+        model: Of the released architecture.
+        head: Name of its classifier.
+        out: A new file.
+
+    Raises:
+        FileExistsError: If the file is there already.
+        ValueError: If the files do not fit the model.
+    """
+    _check_free(out)
+    network = load_model(model, "image", ["a", "b"], pretrained=False).network
+    found = read_released(name, network, head)
+    found.notes["model"] = model
+    found.save(out)
+    return found
+
+
+def _check_free(out: Path) -> None:
+    if out.exists():
+        raise FileExistsError(f"{out} exists already; choose another name")
+    if out.suffix != ".safetensors":
+        raise ValueError(f"--out {out}: the file must be called something.safetensors")

@@ -1,0 +1,239 @@
+"""SGD on a source task, with snapshots of the weights: `collect`."""
+
+from __future__ import annotations
+
+import math
+import time
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sized
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from deelbo._interrupt import DeferredInterrupt
+from deelbo._modules import unwrap
+from deelbo.priors.head import split_head
+from deelbo.priors.transfer import Head
+from deelbo.swag.moments import Moments
+from deelbo.swag.source import SourcePosterior
+from deelbo.training.batches import logits, own_randomness, seed_step, split_labels, to_device
+from deelbo.training.checkpoint import read_tensors, write_tensors
+
+Loss = Callable[[nn.Module, Any], Tensor]
+
+
+class DivergedError(RuntimeError):
+    """The loss of the source task became infinite or undefined."""
+
+
+def cross_entropy(model: nn.Module, batch: Any) -> Tensor:
+    """Mean cross-entropy of a batch of pairs (input, label), or of a dictionary with "labels"."""
+    inputs, labels = split_labels(batch)
+    device = next(model.parameters()).device
+    return F.cross_entropy(logits(model, to_device(inputs, device)), torch.as_tensor(labels).to(device))
+
+
+def collect(
+    model: nn.Module,
+    loader: Iterable[Any],
+    loss: Loss = cross_entropy,
+    *,
+    head: Head = None,
+    steps: int = 2000,
+    burn_in: int | None = None,
+    every: int | None = None,
+    rank: int = 20,
+    learning_rate: float = 0.01,
+    momentum: float = 0.9,
+    weight_decay: float = 0.0,
+    dtype: torch.dtype | None = None,
+    keep_on: torch.device | str | None = None,
+    seed: int = 0,
+    checkpoint: str | Path | None = None,
+    checkpoint_seconds: float = 60.0,
+    report: Callable[[dict[str, Any]], None] = lambda event: None,
+) -> SourcePosterior:
+    """Train a network on a source task and return a Gaussian fitted to the path of its backbone (SWAG).
+
+    The network ends at the mean, with batch-normalisation statistics that belong to it.
+
+    Args:
+        model: A network, pretrained or not, on its device.
+        loader: Batches of the source task, such as a `DataLoader`; read again and again.
+        loss: Any loss of the model and a batch, supervised or not; cross-entropy of (input, label) if not given.
+        head: Name of the classifier, which is trained but not part of the posterior; an empty tuple if there is none,
+            found by itself in most networks if None.
+        steps: Of SGD, at a constant rate.
+        burn_in: Steps before the first snapshot; half of them if None.
+        every: Steps between snapshots; a fortieth of what is left if None.
+        rank: How many deviations are kept, the last.
+        learning_rate: Constant; large enough that the path moves around an optimum.
+        momentum: Of SGD.
+        weight_decay: Of SGD.
+        dtype: Of the deviations; torch.bfloat16 halves their memory.
+        keep_on: Device of the moments, such as "cpu" to spare a GPU's memory.
+        seed: Of what is random in a step.
+        checkpoint: A file from which an interrupted collection goes on, with the same snapshots if the loader draws
+            its order from PyTorch's global generator (as `DataLoader` does). It stays until you delete it.
+        checkpoint_seconds: How often it is written.
+        report: Called with {"step", "steps", "loss", "snapshots"} after each step.
+
+    Raises:
+        ValueError: If a setting is wrong, or the checkpoint is of other settings.
+        DivergedError: If the loss becomes infinite or undefined.
+    """
+    burn_in = steps // 2 if burn_in is None else burn_in
+    every = max(1, (steps - burn_in) // 40) if every is None else every
+    if not 0 <= burn_in < steps or every < 1 or burn_in + every > steps:
+        raise ValueError(f"steps={steps}, burn_in={burn_in}, every={every}: no snapshot would be taken")
+    if not learning_rate > 0:
+        raise ValueError(f"learning_rate={learning_rate} must be positive")
+    backbone = _backbone(model, head)
+    moments = Moments(backbone, rank, dtype, keep_on)
+    trained = [p for p in model.parameters() if p.requires_grad]
+    optimizer = torch.optim.SGD(trained, lr=learning_rate, momentum=momentum, weight_decay=weight_decay)
+    settings = {
+        "steps": steps, "burn_in": burn_in, "every": every, "rank": rank, "learning_rate": learning_rate,
+        "momentum": momentum, "weight_decay": weight_decay, "seed": seed,
+    }  # fmt: skip
+    run = _Run(model, optimizer, moments, settings, None if checkpoint is None else Path(checkpoint))
+    step, saved = run.resume(), time.monotonic()
+    with own_randomness(next(model.parameters()).device):
+        batches = _batches(loader, seed, step)
+        model.train()
+        with DeferredInterrupt(insistent=True) as interrupt:
+            for now in range(step, steps):
+                batch = next(batches)
+                optimizer.zero_grad()
+                value = loss(model, batch)
+                if not math.isfinite(value.item()):
+                    raise DivergedError(
+                        f"the loss became {value.item()} in step {now + 1}; try a smaller learning rate"
+                    )
+                value.backward()
+                optimizer.step()
+                if now + 1 > burn_in and (now + 1 - burn_in) % every == 0:
+                    moments.update()
+                report({"step": now + 1, "steps": steps, "loss": value.item(), "snapshots": moments.number})
+                if interrupt.requested or time.monotonic() - saved > checkpoint_seconds or now + 1 == steps:
+                    run.save(now + 1)
+                    saved = time.monotonic()
+                if interrupt.requested:
+                    raise KeyboardInterrupt
+        return _finish(model, moments, backbone, _batches(loader, seed, 0), loss, settings)
+
+
+def _backbone(model: nn.Module, head: Head) -> dict[str, nn.Parameter]:
+    """What the posterior is of; all trainable weights if the head is an empty tuple."""
+    if head is not None and not isinstance(head, str) and not tuple(head):
+        return {name: p for name, p in unwrap(model).named_parameters() if p.requires_grad}
+    return split_head(model, head)[0]
+
+
+def _batches(loader: Iterable[Any], seed: int, step: int) -> Iterator[Any]:
+    """Batches from a step on; what is random in a batch, and in the step after it, is a function of seed and step.
+
+    Raises:
+        ValueError: If the loader has no batches.
+    """
+    length = len(loader) if isinstance(loader, Sized) else 0
+    now = step - step % length if length else step
+    while True:
+        first, batches = now, iter(loader)
+        while True:
+            seed_step(seed, now)
+            try:
+                batch = next(batches)
+            except StopIteration:
+                break
+            now += 1
+            if now > step:  # others were seen before the interruption
+                yield batch
+        if now == first:
+            raise ValueError("the loader has no batches")
+
+
+class _Run:
+    """What an interrupted collection goes on from."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        moments: Moments,
+        settings: dict[str, Any],
+        path: Path | None,
+    ) -> None:
+        self.model, self.optimizer, self.moments = model, optimizer, moments
+        self.settings, self.path = settings, path
+
+    def save(self, step: int) -> None:
+        """Write the checkpoint."""
+        if self.path is None:
+            return
+        buffers = self.optimizer.state_dict()["state"]
+        tensors = {
+            **{f"network.{name}": value for name, value in self.model.state_dict().items()},
+            **{f"moments.{name}": value for name, value in self.moments.state_dict().items()},
+            **{
+                f"optimizer.{i}": s["momentum_buffer"]
+                for i, s in buffers.items()
+                if s.get("momentum_buffer") is not None
+            },
+        }
+        write_tensors(self.path, tensors, {"step": step, "settings": self.settings})
+
+    def resume(self) -> int:
+        """Load the checkpoint, if there is one, and return its step."""
+        if self.path is None or not self.path.exists():
+            return 0
+        tensors, notes = read_tensors(self.path)
+        stored = notes["settings"]
+        if differences := [f"{n}: {stored.get(n)!r} -> {v!r}" for n, v in self.settings.items() if stored.get(n) != v]:
+            raise ValueError(f"{self.path} is of other settings: " + "; ".join(differences))
+
+        def part(prefix: str) -> dict[str, Tensor]:
+            return {n.removeprefix(prefix): v for n, v in tensors.items() if n.startswith(prefix)}
+
+        self.model.load_state_dict(part("network."))
+        self.moments.load_state_dict(part("moments."))
+        state = self.optimizer.state_dict()
+        state["state"] = {int(i): {"momentum_buffer": value.clone()} for i, value in part("optimizer.").items()}
+        self.optimizer.load_state_dict(state)
+        return int(notes["step"])
+
+
+@torch.no_grad()
+def _finish(
+    model: nn.Module,
+    moments: Moments,
+    backbone: dict[str, nn.Parameter],
+    batches: Iterator[Any],
+    loss: Loss,
+    settings: dict[str, Any],
+) -> SourcePosterior:
+    """Put the network at the mean and estimate its batch-normalisation statistics there."""
+    if moments.rank > moments.number:
+        warnings.warn(f"{moments.number} snapshots are fewer than rank={moments.rank} deviations", stacklevel=3)
+    for name, parameter in backbone.items():
+        parameter.copy_(moments.mean[name])
+    layers = [m for m in model.modules() if isinstance(m, _BatchNorm) and m.track_running_stats]
+    momenta = [layer.momentum for layer in layers]
+    if layers:
+        for layer in layers:
+            layer.reset_running_stats()
+            layer.momentum = None  # a plain average
+        for _ in range(min(settings["steps"], 100)):
+            loss(model, next(batches))
+        for layer, momentum in zip(layers, momenta, strict=True):
+            layer.momentum = momentum
+    model.eval()
+    buffers = {name: b.detach().cpu().clone() for name, b in unwrap(model).named_buffers()}
+    parts = (moments.mean, moments.variance(), moments.deviations())
+    mean, variance, deviations = ({name: value.cpu() for name, value in part.items()} for part in parts)
+    notes = {"settings": settings, "snapshots": moments.number}
+    return SourcePosterior(mean, variance, deviations, buffers, notes)

@@ -1,0 +1,179 @@
+"""The posterior of a source task: a file, draws, and the prior "Pre-Train Your Loss" makes of it."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from deelbo._modules import unwrap
+from deelbo.priors import GaussianPrior
+from deelbo.priors.head import split_head
+from deelbo.priors.transfer import Head, ptyl
+from deelbo.training.checkpoint import read_tensors, write_tensors
+
+SCHEMA = 1
+
+
+@dataclass
+class SourcePosterior:
+    """N(mean, 1/2 (diag(variance) + Q Q^T / (K - 1))) over the backbone's weights, by name.
+
+    Args:
+        mean: Of each weight.
+        variance: Of each weight.
+        deviations: The K columns of Q as rows, [K, ...] of each weight; the first are the newest.
+        buffers: The network's buffers at the mean, such as batch-normalisation statistics.
+        notes: How it was made.
+    """
+
+    mean: dict[str, Tensor]
+    variance: dict[str, Tensor]
+    deviations: dict[str, Tensor]
+    buffers: dict[str, Tensor] = field(default_factory=dict)
+    notes: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def rank(self) -> int:
+        """K, how many deviations there are."""
+        return len(next(iter(self.deviations.values())))
+
+    def save(self, path: str | Path) -> None:
+        """Write a safetensors file.
+
+        Args:
+            path: Of a new file.
+
+        Raises:
+            FileExistsError: If there is one.
+        """
+        if Path(path).exists():
+            raise FileExistsError(f"{path} exists already; choose another name")
+        parts = {"mean": self.mean, "variance": self.variance, "deviations": self.deviations, "buffer": self.buffers}
+        tensors = {f"{part}.{name}": value for part, values in parts.items() for name, value in values.items()}
+        write_tensors(Path(path), tensors, {**self.notes, "kind": "source posterior", "schema": SCHEMA})
+
+    def sample(self, seed: int | None = None) -> dict[str, Tensor]:
+        """Draw backbone weights: mean + sqrt(variance/2) z + Q z' / sqrt(2 (K - 1)).
+
+        Args:
+            seed: Of the draw; PyTorch's global generator if None.
+        """
+        generator = None if seed is None else torch.Generator().manual_seed(seed)
+        shared = torch.randn(self.rank, generator=generator) / math.sqrt(2 * max(self.rank - 1, 1))
+        draw = {}
+        for name, mean in self.mean.items():
+            noise = torch.randn(mean.shape, generator=generator, dtype=mean.dtype)
+            rows = self.deviations[name].to(mean.dtype)
+            draw[name] = mean + (self.variance[name].clamp(min=0) / 2).sqrt() * noise
+            draw[name] += torch.tensordot(shared.to(mean.dtype), rows, 1)
+        return draw
+
+    def start(self, model: nn.Module, head: Head = None) -> None:
+        """Put a network's backbone at the mean, with the buffers that belong to it; the classifier stays.
+
+        Args:
+            model: Of the source task's architecture.
+            head: Name of the classifier; found by itself in most networks.
+
+        Raises:
+            ValueError: If the network is another one.
+        """
+        self.check(model, head)
+        network = unwrap(model)
+        with torch.no_grad():
+            for name, parameter in split_head(model, head)[0].items():
+                parameter.copy_(self.mean[name])
+            for name, buffer in network.named_buffers():
+                if name in self.buffers and self.buffers[name].shape == buffer.shape:
+                    buffer.copy_(self.buffers[name])
+
+    def prior(self, model: nn.Module, head: Head = None, rank: int = 5, diagonal: float = 0.1) -> GaussianPrior:
+        """Return the prior w ~ N(mean, lambda Sigma), V ~ N(0, tau I); see `deelbo.priors.ptyl`.
+
+        Args:
+            model: Of the source task's architecture.
+            head: Name of the classifier; found by itself in most networks.
+            rank: How many deviations to use, the newest; 0 for a diagonal covariance.
+            diagonal: Added to the diagonal.
+
+        Raises:
+            ValueError: If the network is another one, or there are fewer deviations.
+        """
+        self.check(model, head)
+        if rank > self.rank:
+            raise ValueError(f"rank={rank}, but the source posterior has {self.rank} deviations")
+        names = list(split_head(model, head)[0])
+
+        def flat(values: Mapping[str, Tensor], rows: int | None = None) -> Tensor:
+            parts = [values[n].flatten() if rows is None else values[n][:rows].flatten(1) for n in names]
+            return torch.cat([part.float() if part.dtype.itemsize < 4 else part for part in parts], -1)
+
+        return ptyl(model, head, flat(self.mean), flat(self.variance), flat(self.deviations, rank), rank, diagonal)
+
+    def check(self, model: nn.Module, head: Head = None) -> None:
+        """Refuse a network that is not the source task's.
+
+        Args:
+            model: The network.
+            head: Name of the classifier.
+
+        Raises:
+            ValueError: If names or shapes of the backbone's weights differ; the message has the first of them.
+        """
+        own = {name: list(p.shape) for name, p in split_head(model, head)[0].items()}
+        stored = {name: list(mean.shape) for name, mean in self.mean.items()}
+        lists = {
+            "missing": sorted(set(own) - set(stored)),
+            "unknown": sorted(set(stored) - set(own)),
+            "other shape": [f"{n} {stored[n]} instead of {own[n]}" for n in own if n in stored and stored[n] != own[n]],
+        }
+        problems = [
+            f"{what} {', '.join(names[:4])}{f' and {len(names) - 4} more' if len(names) > 4 else ''}"
+            for what, names in lists.items()
+            if names
+        ]
+        if problems:
+            network = type(unwrap(model)).__name__
+            raise ValueError(f"the source posterior is of another network than {network}: {'; '.join(problems)}")
+
+
+def fingerprint(path: str | Path) -> str:
+    """Return a hash of a file's content."""
+    digest = hashlib.sha256()
+    with Path(path).open("rb") as file:
+        while block := file.read(2**20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def load_source(path: str | Path) -> SourcePosterior:
+    """Read a file that `SourcePosterior.save` wrote.
+
+    Args:
+        path: Of the file.
+
+    Raises:
+        FileNotFoundError: If there is none.
+        ValueError: If it is damaged, or something else.
+    """
+    if not Path(path).is_file():
+        raise FileNotFoundError(f"no source posterior at {path}")
+    if Path(path).suffix == ".pt":
+        raise ValueError(f"{path} is a released file; convert the four with: deelbo prior --released NAME --model SPEC")
+    tensors, notes = read_tensors(Path(path))
+    if not isinstance(notes, dict) or notes.get("kind") != "source posterior":
+        raise ValueError(f"{path} holds something else than a source posterior; `deelbo prior` makes one")
+    if notes["schema"] > SCHEMA:
+        raise ValueError(f"{path} was written by a newer deelbo")
+    parts: dict[str, dict[str, Tensor]] = {part: {} for part in ("mean", "variance", "deviations", "buffer")}
+    for name, value in tensors.items():
+        part, _, rest = name.partition(".")
+        parts[part][rest] = value
+    return SourcePosterior(parts["mean"], parts["variance"], parts["deviations"], parts["buffer"], notes)
