@@ -1,0 +1,131 @@
+"""`deelbo prior`, and fine-tuning with what it made."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from deelbo.cli import main
+from deelbo.swag import load_source
+from pictures import Small, image_folder, text_table, tiny_bert
+
+FAST = ["--steps", "24", "--batch-size", "6", "--rank", "4"]
+MODEL = ["--model", "pictures:small", "--image-size", "28"]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("prior")
+    data = image_folder(folder / "data")
+    assert main(["prior", str(data), *MODEL, "--out", str(folder / "prior.safetensors"), *FAST]) == 0
+    return folder
+
+
+def test_file_says_how_it_was_made(made):
+    posterior = load_source(made / "prior.safetensors")
+    assert posterior.notes["model"] == "pictures:small"
+    assert posterior.notes["classes"] == ["blue", "green", "red"]
+    assert posterior.notes["settings"]["steps"] == 24
+    assert posterior.rank == 4
+    assert set(posterior.mean) == {"body.0.weight", "body.0.bias", "body.1.weight", "body.1.bias"}
+    assert not list(made.glob("*.part"))
+
+
+def test_finetune_with_it(made, capsys):
+    run = made / "run"
+    prior = f"ptyl:{made / 'prior.safetensors'}"
+    command = [
+        "finetune",
+        str(made / "data"),
+        *MODEL,
+        "--prior",
+        prior,
+        "--rank",
+        "3",
+        "--diagonal",
+        "0.01",
+        "--out",
+        str(run),
+    ]
+    fast = ["--steps", "20", "--batch-size", "6", "--learning-rates", "0.01", "--device", "cpu"]
+    assert main([*command, *fast]) == 0
+    stored = json.loads((run / "run.json").read_text())
+    assert stored["settings"]["prior"] == prior
+    assert stored["settings"]["diagonal"] == 0.01
+    assert len(stored["about"]["source"]) == 64
+    capsys.readouterr()
+    assert main([*command[:-1], str(made / "other"), "--prior", "ptyl:nowhere", *fast]) == 2
+    assert "no source posterior at nowhere" in capsys.readouterr().err
+    assert main([*command[:-1], str(made / "other"), "--rank", "9", *fast]) == 2
+    assert "rank=9, but the source posterior has 4 deviations" in capsys.readouterr().err
+    assert not (made / "other").exists()
+
+
+def test_texts(tmp_path):
+    data = text_table(tmp_path / "rows.csv", rows=24)
+    out = tmp_path / "prior.safetensors"
+    assert (
+        main(["prior", str(data), "--model", f"hf:{tiny_bert(tmp_path / 'bert')}", "--out", str(out), "--half", *FAST])
+        == 0
+    )
+    assert next(iter(load_source(out).deviations.values())).dtype == torch.bfloat16
+
+
+def test_released(tmp_path, capsys):
+    network = Small(2)
+    size = sum(p.numel() for n, p in network.named_parameters() if not n.startswith("fc"))
+    for part, value in (("mean", torch.zeros(size)), ("variance", torch.ones(size)), ("covmat", torch.ones(5, size))):
+        torch.save(value, tmp_path / f"net_{part}.pt")
+    out = tmp_path / "prior.safetensors"
+    command = ["prior", "--released", str(tmp_path / "net"), "--model", "pictures:small", "--out", str(out)]
+    assert main(command) == 0
+    assert load_source(out).rank == 5
+    assert main(command) == 2
+    assert "exists already" in capsys.readouterr().err
+
+
+def test_killed_and_started_again(made, tmp_path):
+    out = tmp_path / "prior.safetensors"
+    command = [sys.executable, "-m", "deelbo", "prior", str(made / "data"), *MODEL, "--out", str(out), "--quiet"]
+    command += ["--steps", "400", "--batch-size", "6", "--rank", "4", "--checkpoint-seconds", "0"]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
+    process = subprocess.Popen(command, env=environment)
+    deadline = time.monotonic() + 60
+    while not out.with_name(out.name + ".part").exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert not out.exists()
+    assert subprocess.run(command, env=environment, check=False).returncode == 0
+    whole = tmp_path / "whole.safetensors"
+    assert subprocess.run([*command, "--out", str(whole)], env=environment, check=False).returncode == 0
+    first, second = load_source(out), load_source(whole)
+    assert all(torch.equal(first.mean[n], second.mean[n]) for n in first.mean)
+    assert all(torch.equal(first.deviations[n], second.deviations[n]) for n in first.mean)
+
+
+def test_refusals(made, tmp_path, capsys):
+    data = str(made / "data")
+    for arguments, message in (
+        ([data], "--model is needed"),
+        (["--model", "pictures:small"], "which source task"),
+        ([data, *MODEL, "--out", str(tmp_path / "prior.pt")], "something.safetensors"),
+        ([data, *MODEL, "--out", str(made / "prior.safetensors")], "exists already"),
+        ([data, *MODEL, "--out", str(tmp_path / "a.safetensors"), "--every", "9999"], "no snapshot would be taken"),
+        ([data, *MODEL, "--out", str(tmp_path / "a.safetensors"), "--head", "nose"], "names no parameter"),
+        (
+            ["--released", str(tmp_path / "x"), "--model", "pictures:small", "--out", str(tmp_path / "a.safetensors")],
+            "x_mean.pt",
+        ),
+    ):
+        assert main(["prior", *arguments]) == 2
+        assert message in capsys.readouterr().err
+    diverging = [data, *MODEL, "--out", str(tmp_path / "a.safetensors"), "--learning-rate", "1e30", *FAST]
+    assert main(["prior", *diverging]) == 1
+    assert "smaller learning rate" in capsys.readouterr().err
