@@ -26,7 +26,20 @@ def test_gaussian_process_classifies():
     probabilities, learned = gaussian_process.classification_probabilities(x, labels, x + 0.01)
     np.testing.assert_allclose(probabilities.sum(1), 1)
     assert (probabilities.argmax(1) == labels).all()
-    assert learned["lengthscale"] > 0
+    assert 0.2 < learned["lengthscale"] < 5
+
+
+def test_fixed_lengthscales_are_searched_on_held_out_rows():
+    from deelbo.reproduce import grid_search
+
+    x, y = regression()
+    good, bad = (grid_search.regression_fit(x, y, lengthscale, 0) for lengthscale in (1.0, 20.0))
+    reference = gaussian_process.regression_fit(x, y)
+    assert errors(good, reference, x)["mean_near"] < 0.1 < 0.5 < errors(bad, reference, x)["mean_near"]
+    assert (good.std == good.learned["noise"]).all()
+    probabilities, learned = grid_search.classification_probabilities(*moons(), moons()[0], 1.0, 0)
+    assert (probabilities.argmax(1) == moons()[1]).all()
+    assert learned["outputscale"] in grid_search.OUTPUTSCALES
 
 
 def test_errors_near_and_far():
@@ -50,9 +63,16 @@ def test_figures(name, tmp_path):
         assert de_elbo["mean_near"] < 0.1 < elbo["mean_near"]
         assert de_elbo["std_near"] == min(row["error"]["std_near"] for row in numbers["fits"][:-1])
         assert de_elbo["std_far"] > 0.5  # underestimated, as the paper says
+    if name == "fig-a1":
+        assert max(numbers["fits"][0]["error"].values()) < 0.35
+        assert numbers["fits"][-1]["method"] == numbers["reference"]
+    if name == "fig-a2":
+        ours = {row["method"]: row["difference_to_gp"] for row in numbers["classification"]}
+        assert ours["RFF (learned), DE-ELBO (ours)"] < ours["RFF (lengthscale 20), MAP + grid search"]
     if name == "fig-a3":
-        noises = [row["noise"] for row in numbers["fits"]]
-        assert noises == sorted(noises, reverse=True)
+        fits = {row["method"]: row for row in numbers["fits"]}
+        assert fits["κ = 1"]["noise"] > 0.3 > 0.15 > fits["κ = 51.2 = D/N"]["noise"] > 0.085
+        assert fits["κ = 1024"]["noise"] < 0.08  # below that of the data, 0.1
     with pytest.raises(FileExistsError, match="exists already"):
         reproduce(name, tmp_path / "new")
 
@@ -64,3 +84,6 @@ def test_command(capsys):
     assert main(["reproduce", "fig-9"]) == 2
     assert "there are fig-2, fig-a1, fig-a2, fig-a3" in capsys.readouterr().err
     assert main(["reproduce"]) == 2
+    assert main(["reproduce", "fig-2", "--seed", "-1"]) == 2
+    assert main(["reproduce", "fig-2", "--out", __file__]) == 2
+    assert "--out is a folder" in capsys.readouterr().err

@@ -123,6 +123,7 @@ def test_approaches_gpytorch_as_features_grow():
             A, b, _ = model._draw_features(1)
             problem = Problem(torch.from_numpy(x), torch.from_numpy(y)[:, None], A, b, "lml", 1.0)
             model._logs, model._one_output, model.n_features_in_ = logs, True, 1
+            model._A, model._b, model._center, model._unit = A, b, np.zeros(1), 1.0
             model._shift, model._spread = torch.zeros(1).double(), torch.ones(1).double()
             model._keep_posterior(problem)
             mean, std = model.predict(grid, return_std=True)
@@ -159,12 +160,13 @@ def test_noise_has_a_floor():
     x = np.linspace(0, 1, 12)[:, None]
     with pytest.warns(ConvergenceWarning, match="noise is at its lower bound"):
         model = RFFRegressor(512, random_state=0).fit(x, np.sin(3 * x[:, 0]))
-    assert model.noise_ > 0
+    assert model.noise_ == pytest.approx(1e-3 * np.sin(3 * x).std(), rel=1e-6)
 
 
 def test_bad_input():
     x, y = toy()
-    wrong = {"objective": "elbow", "num_features": 0, "solver": "sgd", "dtype": "int8", "max_iter": 0, "kappa": -1.0}
+    wrong = {"objective": "elbow", "num_features": 0, "solver": "sgd", "dtype": "int8", "max_iter": 2.5, "kappa": -1.0}
+    wrong |= {"steps": 0, "device": "gpu"}
     for name, value in wrong.items():
         with pytest.raises(ValueError, match=f"{name}="):
             RFFRegressor(**{name: value}).fit(x, y)
@@ -182,5 +184,21 @@ def test_bad_input():
         RFFRegressor().predict(x)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        constant = RFFRegressor(32).fit(x, np.full(20, 7.0))
-    np.testing.assert_allclose(constant.predict(x), 7.0)
+        for value in (7.0, 0.1):  # whose mean is exact, and not
+            constant = RFFRegressor(32).fit(x, np.full(20, value))
+            np.testing.assert_allclose(constant.predict(x), value)
+    with pytest.raises(ValueError, match="too large"):
+        RFFRegressor(8).fit(x * 1e200, y)
+    with pytest.raises(ValueError, match="too large"):
+        RFFRegressor(8, dtype="float32").fit(x, y).predict([[1e60]])
+    with pytest.raises(ValueError, match='belongs to objective="de-elbo"'):
+        RFFRegressor(kappa=2.0).fit(x, y)
+
+
+def test_views_and_read_only_arrays():
+    x, y = toy()
+    expected = RFFRegressor(16, random_state=0).fit(x[::-1].copy(), y[::-1].copy()).predict(x)
+    frozen = x.copy()
+    frozen.flags.writeable = False
+    model = RFFRegressor(16, random_state=0).fit(x[::-1], y[::-1])
+    np.testing.assert_array_equal(model.predict(frozen), expected)

@@ -1,6 +1,6 @@
 import pytest
 import torch
-from torch.distributions import MultivariateNormal
+from torch.distributions import MultivariateNormal, kl_divergence
 
 import deelbo
 from cases import Net
@@ -55,6 +55,29 @@ def test_prior_is_the_dense_gaussian(rank):
     expected = MultivariateNormal(flat(posterior.mean), covariance(posterior, rank, 0.2)).log_prob(weights)
     prior.set_variances({"backbone": 1.0})
     assert prior.named_groups()["backbone"].log_prob() == pytest.approx(float(expected), rel=1e-8)
+
+
+@pytest.mark.parametrize("rank", [1, 5, 20])
+def test_kl_lambda_and_gradients_are_dense_formulas(rank):
+    net, sources = Net(), source(rank=20)
+    posterior = deelbo.IsotropicPosterior(net, init_scale=0.3)
+    prior = sources.prior(net, "head", rank)
+    objective = deelbo.DataEmphasizedELBO(posterior, prior, num_data=7)
+    with posterior.sample(seed=0):
+        sum(0 * p.sum() for p in net.parameters()).backward()
+    objective.backward()
+    names = list(sources.mean)
+    weights = torch.cat([net.get_parameter(n).detach().flatten() for n in names]).requires_grad_()
+    dense, deviation = covariance(sources, rank, 0.1), weights - flat(sources.mean)
+    inverse = torch.linalg.inv(dense)
+    best = (0.09 * inverse.trace() + deviation @ inverse @ deviation).item() / len(weights)
+    assert prior.variances["backbone"] == pytest.approx(best, rel=1e-8)
+    q = MultivariateNormal(weights, 0.09 * torch.eye(len(weights), dtype=torch.float64))
+    kl = kl_divergence(q, MultivariateNormal(flat(sources.mean), best * dense))
+    assert prior.named_groups()["backbone"].kl(posterior) == pytest.approx(kl.item(), rel=1e-8)
+    (gradient,) = torch.autograd.grad(kl / posterior.num_params, weights)
+    found = torch.cat([net.get_parameter(n).grad.flatten() for n in names])
+    torch.testing.assert_close(found, gradient, rtol=1e-7, atol=1e-10)
 
 
 def test_half_precision_deviations_are_used_in_full():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -28,7 +29,7 @@ def reproduce(name: str, out: str | Path = ".", seed: int = 0, report: Callable[
 
     Raises:
         ValueError: If there is no such figure.
-        FileExistsError: If a file is there already.
+        OSError: If the folder cannot be used, or a file is there already.
     """
     if name not in FIGURES:
         raise ValueError(f"unknown figure {name!r}; there are {', '.join(FIGURES)}")
@@ -36,7 +37,14 @@ def reproduce(name: str, out: str | Path = ".", seed: int = 0, report: Callable[
         warnings.simplefilter("ignore")
         for module in ("sklearn", "scipy", "gpytorch", "matplotlib"):
             require(module, "reproduce")
+    if not 0 <= seed < 2**32:
+        raise ValueError(f"seed={seed} must be between 0 and 2^32 - 1")
     folder = Path(out)
+    if folder.exists() and not folder.is_dir():
+        raise NotADirectoryError(f"{folder} is a file; --out is a folder")
+    folder.mkdir(parents=True, exist_ok=True)
+    if not os.access(folder, os.W_OK):
+        raise PermissionError(f"{folder} cannot be written to")
     files = [folder / f"{name}.{ending}" for ending in ("png", "svg", "json")]
     for file in files:
         if file.exists():
@@ -44,7 +52,6 @@ def reproduce(name: str, out: str | Path = ".", seed: int = 0, report: Callable[
     from deelbo.reproduce import figures
 
     made = getattr(figures, name.replace("fig-", "figure_"))(seed, report)
-    folder.mkdir(parents=True, exist_ok=True)
     made.figure.savefig(files[0], dpi=200)
     made.figure.savefig(files[1], metadata={"Date": None})
     files[2].write_text(json.dumps({"figure": name, "about": FIGURES[name], **made.numbers}, indent=1) + "\n")

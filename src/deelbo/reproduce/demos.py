@@ -21,12 +21,14 @@ class Fit:
         mean: [401].
         std: [401], of function and noise together.
         learned: Names and values.
+        warnings: Such as that a value is at its bound.
     """
 
     title: str
     mean: np.ndarray
     std: np.ndarray
     learned: dict[str, float | None] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
 
 
 def regression() -> tuple[np.ndarray, np.ndarray]:

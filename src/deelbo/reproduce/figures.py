@@ -33,10 +33,12 @@ class Reproduction:
 
 def _learned(title: str, objective: str, seed: int, **settings: Any) -> Fit:
     x, y = regression()
-    with warnings.catch_warnings():  # a noise at its floor is what the kappa sweep is to show
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(record=True) as caught:  # they go into the JSON file
+        warnings.simplefilter("always")
         model = RFFRegressor(NUM_FEATURES, objective=objective, normalize_y=False, random_state=seed, **settings)
-        return rff_fit(title, model.fit(x, y))
+        fit = rff_fit(title, model.fit(x, y))
+    fit.warnings = [str(warning.message) for warning in caught]
+    return fit
 
 
 def fits_of_figure_2(seed: int, report: Report) -> list[Fit]:
@@ -81,9 +83,10 @@ def figure_a2(seed: int, report: Report) -> Reproduction:
     maps = _class_maps(seed, report)
     numbers = {
         "seed": seed,
+        "reference": _name(fits[-1]),
         "regression": [_row(fit, fits[-1]) for fit in fits],
         "classification": [
-            {"method": fit.title.replace("\n", ", "), **learned, "difference_to_gp": _difference(found, maps[-1][1])}
+            {"method": _name(fit), **learned, "difference_to_gp": _difference(found, maps[-1][1])}
             for fit, (learned, found) in zip(fits, maps, strict=True)
         ],
     }
@@ -118,18 +121,26 @@ def figure_a3(seed: int, report: Report) -> Reproduction:
         fits.append(_learned(f"κ = {kappa:g}" + (" = D/N" if kappa == 51.2 else ""), "de-elbo", seed, kappa=kappa))
     report("true posterior")
     reference = _learned("true posterior, LML", "lml", seed)
-    numbers = {"seed": seed, "fits": [_row(fit, reference) for fit in fits]}
+    numbers = {
+        "seed": seed,
+        "reference": _name(reference),
+        "fits": [_row(fit, reference) for fit in [*fits, reference]],
+    }
     return Reproduction(drawing.row(fits, regression()), numbers)
 
 
 def _panels(fits: list[Fit], seed: int) -> Reproduction:
-    numbers = {"seed": seed, "reference": fits[-1].title, "fits": [_row(fit, fits[-1]) for fit in fits]}
+    numbers = {"seed": seed, "reference": _name(fits[-1]), "fits": [_row(fit, fits[-1]) for fit in fits]}
     return Reproduction(drawing.row(fits, regression()), numbers)
 
 
 def _row(fit: Fit, reference: Fit) -> dict[str, Any]:
-    name = fit.title.replace("\n", ", ")
-    return {"method": name, **fit.learned, "error": errors(fit, reference, regression()[0])}
+    row = {"method": _name(fit), **fit.learned, "error": errors(fit, reference, regression()[0])}
+    return {**row, "warnings": fit.warnings} if fit.warnings else row
+
+
+def _name(fit: Fit) -> str:
+    return fit.title.replace("\n", ", ")
 
 
 def _difference(found: np.ndarray, reference: np.ndarray) -> float:

@@ -21,12 +21,13 @@ class FixedFeatures:
     """Features with a lengthscale that nobody learns.
 
     Args:
-        inputs: Size of x.
+        x: Inputs; their mean is subtracted, as in the estimators.
         lengthscale: Fixed.
         seed: Of the random features.
     """
 
-    def __init__(self, inputs: int, lengthscale: float, seed: int) -> None:
+    def __init__(self, x: np.ndarray, lengthscale: float, seed: int) -> None:
+        self.center, inputs = x.mean(0), x.shape[1]
         random = np.random.RandomState(seed)  # as in the estimators: the same features
         self.A = torch.from_numpy(random.standard_normal((inputs, NUM_FEATURES)))
         self.b = torch.from_numpy(random.uniform(0, 2 * math.pi, NUM_FEATURES))
@@ -35,12 +36,12 @@ class FixedFeatures:
     def __call__(self, x: np.ndarray, outputscale: float) -> torch.Tensor:
         """Phi of inputs."""
         scale = torch.tensor(outputscale, dtype=torch.float64)
-        return fourier_features(torch.from_numpy(x), self.A, self.b, self.lengthscale, scale)
+        return fourier_features(torch.from_numpy(x - self.center), self.A, self.b, self.lengthscale, scale)
 
 
 def regression_fit(x: np.ndarray, y: np.ndarray, lengthscale: float, seed: int) -> Fit:
     """Outputscale and noise with the best likelihood of a fifth of the rows, then the MAP weights of all."""
-    features, (train, rest) = FixedFeatures(1, lengthscale, seed), held_out(len(x))
+    features, (train, rest) = FixedFeatures(x, lengthscale, seed), held_out(len(x))
     targets = torch.from_numpy(y)
 
     def predict(rows: np.ndarray, new: np.ndarray, outputscale: float, noise: float) -> torch.Tensor:
@@ -62,7 +63,7 @@ def classification_probabilities(
     x: np.ndarray, labels: np.ndarray, x_new: np.ndarray, lengthscale: float, seed: int
 ) -> tuple[np.ndarray, dict[str, float]]:
     """The same for classes: softmax regression with the prior N(0, I), by L-BFGS."""
-    features, (train, rest) = FixedFeatures(x.shape[1], lengthscale, seed), held_out(len(x))
+    features, (train, rest) = FixedFeatures(x, lengthscale, seed), held_out(len(x))
     y = torch.from_numpy(labels)
 
     def logits(rows: np.ndarray, new: np.ndarray, outputscale: float) -> torch.Tensor:

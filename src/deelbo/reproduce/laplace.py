@@ -21,7 +21,9 @@ from deelbo._extras import require
 from deelbo.reproduce.demos import GRID, NUM_FEATURES, Fit, held_out
 from deelbo.rff.features import fourier_features
 
-STARTS = tuple(itertools.product((0.3, 1.0), (1.0,), (0.1, 0.5)))  # lengthscale, outputscale, noise
+STARTS = tuple(
+    itertools.product((0.03, 0.1, 0.3, 1.0, 3.0), (0.3, 1.0), (0.03, 0.1, 0.5))
+)  # lengthscale, outputscale, noise
 BOUNDS = [(math.log(1e-2), math.log(1e2)), (math.log(1e-3), math.log(1e3)), (math.log(1e-3), math.log(1e1))]
 
 
@@ -41,7 +43,8 @@ class LaplaceRFF:
         random = np.random.RandomState(seed)  # as in the estimators: the same features
         self.A = torch.from_numpy(random.standard_normal((1, NUM_FEATURES)))
         self.b = torch.from_numpy(random.uniform(0, 2 * math.pi, NUM_FEATURES))
-        self.x, self.y = torch.from_numpy(x), torch.from_numpy(y)
+        self.center = x.mean(0)  # as in the estimators
+        self.x, self.y = torch.from_numpy(x - self.center), torch.from_numpy(y)
 
     def features(self, x: Tensor, logs: Tensor) -> Tensor:
         """Phi at hyperparameters."""
@@ -72,7 +75,7 @@ class LaplaceRFF:
         """Maximise, by L-BFGS unless another way is given, then condition on every row."""
         logs = (maximise or l_bfgs)(criterion)
         mean, variance = self.posterior(logs)
-        phi, noise = self.features(torch.from_numpy(GRID[:, None]), logs), logs[2].exp()
+        phi, noise = self.features(torch.from_numpy(GRID[:, None] - self.center), logs), logs[2].exp()
         std = (phi.square() @ variance + noise**2).sqrt()
         learned = dict(zip(("lengthscale", "outputscale", "noise"), logs.exp().tolist(), strict=True))
         return Fit(

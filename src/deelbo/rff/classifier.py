@@ -51,6 +51,8 @@ class RFFClassifier(ClassifierMixin, RFFEstimator):
         n_features_in_: Inputs.
     """
 
+    _A: Tensor
+
     def __init__(
         self,
         num_features: int = 1024,
@@ -89,10 +91,9 @@ class RFFClassifier(ClassifierMixin, RFFEstimator):
             ValueError: If a parameter or the data are not what they should be.
             MemoryError: If so many features do not fit.
         """
-        self._check_parameters(objective=("de-elbo", "elbo"))
-        for name in ("learning_rate", "batch_size"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name}={getattr(self, name)} must be positive")
+        self._check_parameters(("num_features", "max_iter", "batch_size"), objective=("de-elbo", "elbo"))
+        if not 0 < self.learning_rate < math.inf:
+            raise ValueError(f"learning_rate={self.learning_rate} must be positive")
         X, y = validate_data(self, X, y, dtype="float64", ensure_min_samples=2)
         check_classification_targets(y)
         encoder = LabelEncoder().fit(y)
@@ -100,21 +101,26 @@ class RFFClassifier(ClassifierMixin, RFFEstimator):
         if len(self.classes_) < 2:
             raise ValueError(f"a classifier needs at least two classes, and y has one class: {self.classes_[0]}")
         self._check_memory(self.num_features * (4 * min(self.batch_size, len(X)) + 4 * len(self.classes_)))
-        x, labels = self._tensor(X), torch.tensor(encoder.transform(y), device=self.device)
-        self._A, self._b, seed = self._draw_features(x.shape[1])
-        self._kappa = self._emphasis(len(x), len(self.classes_))
+        if hasattr(self, "_A"):
+            del self._A  # of an earlier fit, perhaps in another precision
+        self._scale_inputs(X, self.ard)
+        self._A, self._b, seed = self._draw_features(X.shape[1])
+        x, labels = self._inputs(X), torch.tensor(encoder.transform(y), device=self.device)
+        self._kappa = self._emphasis(self.num_features * len(self.classes_), len(x))
         generator = torch.Generator(self.device).manual_seed(seed)
         self._start(x)
         self._train(x, labels, generator)
-        self.lengthscale_ = self._lengthscale.double().cpu().numpy() if self.ard else float(self._lengthscale)
+        lengthscale = self._lengthscale.double().cpu().numpy() * self._unit
+        self.lengthscale_ = lengthscale if self.ard else float(lengthscale[0])
         self.outputscale_, self.scale_ = float(self._outputscale), float(self._scale)
         self.objective_ = self._estimate(x, labels, generator)
+        if not math.isfinite(self.objective_):
+            raise ValueError(f"training diverged: learning_rate={self.learning_rate} is too large for these data")
         self.n_iter_ = self.max_iter
         return self
 
     def _start(self, x: Tensor) -> None:
-        spread = float(x.double().std(0, correction=0).square().mean().sqrt()) or 1.0
-        first = self._tensor([math.log(spread * math.sqrt(x.shape[1]))] * (x.shape[1] if self.ard else 1))
+        first = self._tensor([math.log(x.shape[1]) / 2] * (x.shape[1] if self.ard else 1))  # inputs have unit spread
         self._parameters = {
             "mean": self._A.new_zeros(self.num_features, len(self.classes_)),
             "log_lengthscale": first,
@@ -173,8 +179,8 @@ class RFFClassifier(ClassifierMixin, RFFEstimator):
     @torch.no_grad()
     def _estimate(self, x: Tensor, labels: Tensor, generator: torch.Generator) -> float:
         """The objective on all rows, with ten draws of each or more."""
-        size = max(256, CHUNK // self.num_features)
         samples = max(10, 16384 // len(x))
+        size = max(16, CHUNK // max(self.num_features, samples * len(self.classes_)))
         parts = zip(x.split(size), labels.split(size), strict=True)
         total = sum(len(rows) * float(self._nll(rows, part, samples, generator)) for rows, part in parts)
         return -self._kappa * total - float(self._kl())
@@ -187,14 +193,14 @@ class RFFClassifier(ClassifierMixin, RFFEstimator):
             X: Inputs, [M, features].
         """
         check_is_fitted(self)
-        X = validate_data(self, X, dtype="float64", reset=False)
+        x = self._inputs(validate_data(self, X, dtype="float64", reset=False))
         # Quasi-random and the same for every row: a row's answer does not depend on its company.
         uniform = torch.quasirandom.SobolEngine(len(self.classes_), scramble=True, seed=0).draw(PREDICTIVE_SAMPLES)
         noise = torch.special.ndtri(uniform.double().clamp(1e-9, 1 - 1e-9))
-        size = max(64, CHUNK // max(self.num_features, PREDICTIVE_SAMPLES * len(self.classes_)))
+        size = max(16, CHUNK // max(self.num_features, PREDICTIVE_SAMPLES * len(self.classes_)))
         found = []
-        for i in range(0, len(X), size):
-            mean, std = (part.double().cpu() for part in self._logits(self._tensor(X[i : i + size])))
+        for rows in x.split(size):
+            mean, std = (part.double().cpu() for part in self._logits(rows))
             found.append((mean[None] + std * noise[:, None]).softmax(-1).mean(0))
         return torch.cat(found).numpy()
 

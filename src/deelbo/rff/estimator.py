@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from numbers import Integral
 from typing import Any
 
 import torch
@@ -13,6 +15,7 @@ from torch import Tensor
 from deelbo._extras import require
 
 try:
+    import numpy
     from sklearn.base import BaseEstimator
     from sklearn.utils.validation import check_random_state
 except ModuleNotFoundError as error:
@@ -25,6 +28,7 @@ class RFFEstimator(BaseEstimator):
     """Base of `RFFRegressor` and `RFFClassifier`."""
 
     num_features: int
+    objective: str
     random_state: Any
     dtype: str
     device: str
@@ -32,17 +36,22 @@ class RFFEstimator(BaseEstimator):
     kappa: float | None
     max_iter: int
 
-    def _check_parameters(self, **choices: tuple[str, ...]) -> None:
-        for name, allowed in choices.items():
+    def _check_parameters(self, integers: tuple[str, ...], **choices: tuple[str, ...]) -> None:
+        for name, allowed in {**choices, "dtype": tuple(DTYPES)}.items():
             if getattr(self, name) not in allowed:
                 raise ValueError(f"{name}={getattr(self, name)!r}, but it is one of {', '.join(allowed)}")
-        if self.dtype not in DTYPES:
-            raise ValueError(f"dtype={self.dtype!r}, but it is one of {', '.join(DTYPES)}")
-        for name in ("num_features", "max_iter"):
-            if not getattr(self, name) >= 1:
-                raise ValueError(f"{name}={getattr(self, name)} must be positive")
-        if self.kappa is not None and not self.kappa > 0:
+        for name in integers:
+            value = getattr(self, name)
+            if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
+                raise ValueError(f"{name}={value!r} must be a positive integer")
+        if self.kappa is not None and not 0 < self.kappa < math.inf:
             raise ValueError(f"kappa={self.kappa} must be positive")
+        if self.kappa is not None and self.objective != "de-elbo":
+            raise ValueError(f'kappa={self.kappa} belongs to objective="de-elbo", not to {self.objective!r}')
+        try:
+            torch.empty(0, device=self.device)
+        except (RuntimeError, AssertionError) as error:
+            raise ValueError(f"device={self.device!r} is not on this machine") from error
 
     def _check_memory(self, numbers: float) -> None:
         """Refuse early what would be killed late.
@@ -61,9 +70,37 @@ class RFFEstimator(BaseEstimator):
             )
 
     def _tensor(self, values: Any) -> Tensor:
-        flags = getattr(values, "flags", None)
-        shared = flags is None or flags.writeable  # nothing writes to it, but PyTorch warns
-        return torch.as_tensor(values if shared else values.copy(), dtype=DTYPES[self.dtype], device=self.device)
+        """As the fit computes: its device and precision stay those of the fitted features."""
+        if getattr(values, "flags", None) is not None and (
+            not values.flags.writeable or min(values.strides, default=0) < 0
+        ):
+            values = values.copy()  # PyTorch would warn, or refuse
+        fitted = getattr(self, "_A", None)
+        dtype = DTYPES[self.dtype] if fitted is None else fitted.dtype
+        return torch.as_tensor(values, dtype=dtype, device=self.device if fitted is None else fitted.device)
+
+    def _scale_inputs(self, X: Any, ard: bool) -> None:
+        """Learn what is subtracted and divided by: phases would be rough far from zero, and starts need a unit."""
+        with numpy.errstate(over="ignore", invalid="ignore"):
+            self._center, self._unit = X.mean(0), X.std(0)
+        if not numpy.isfinite(self._unit).all():
+            raise ValueError("X has values that are too large to compute a standard deviation of")
+        self._unit[~(self._unit > 1e-12 * abs(self._center))] = 0.0  # a constant column
+        if ard:
+            self._unit[self._unit == 0] = 1.0
+        else:
+            self._unit = float((self._unit**2).mean() ** 0.5) or 1.0
+
+    def _inputs(self, X: Any) -> Tensor:
+        """Inputs as the features take them.
+
+        Raises:
+            ValueError: If they do not fit into the precision.
+        """
+        x = self._tensor((X - self._center) / self._unit)
+        if not bool(x.isfinite().all()):
+            raise ValueError(f"X has values that are too large for {x.dtype}")
+        return x
 
     def _draw_features(self, inputs: int) -> tuple[Tensor, Tensor, int]:
         """Return A, b and a seed for what else is random."""
@@ -72,11 +109,11 @@ class RFFEstimator(BaseEstimator):
         b = random.uniform(0, 2 * torch.pi, self.num_features)
         return self._tensor(A), self._tensor(b), int(random.randint(2**31 - 1))
 
-    def _emphasis(self, number: int, outputs: int) -> float:
-        """kappa: 1 for the ELBO, max(1, D/N) or the user's otherwise."""
-        if getattr(self, "objective", None) == "elbo":
+    def _emphasis(self, num_params: int, number: int) -> float:
+        """kappa: max(1, D/N) or the user's for the DE-ELBO, 1 otherwise."""
+        if self.objective != "de-elbo":
             return 1.0
-        return max(1.0, self.num_features * outputs / number) if self.kappa is None else float(self.kappa)
+        return max(1.0, num_params / number) if self.kappa is None else float(self.kappa)
 
     @contextmanager
     def _progress(self, total: int | None = None) -> Iterator[Callable[[float], None]]:

@@ -12,6 +12,7 @@ from deelbo.rff.evidence import Dual, Primal, isotropic_objective, log_marginal_
 from deelbo.rff.features import fourier_features
 
 CHUNK = 2**23  # features in memory at once
+BLOCK = 2048  # rows in one sum
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ class Problem:
     @property
     def unit(self) -> float:
         """Objectives are sums over this many numbers; the search sees their average."""
-        return self.sizes[0] * self.sizes[2] * self.kappa
+        return self.sizes[0] * self.sizes[2] * (1.0 if self.objective == "lml" else self.kappa)
 
     def features(self, x: Tensor, logs: Tensor) -> Tensor:
         """Phi of inputs."""
@@ -67,8 +68,10 @@ class Problem:
         cross = torch.zeros(size, outputs, dtype=torch.float64, device=y.device)
         for rows, part in self._chunks():
             phi = self.features(rows, logs)
-            gram += phi.T @ phi
-            cross += phi.T @ part
+            # Single precision must not sum over many rows: its error is to be small against the noise.
+            for block, values in zip(phi.split(BLOCK), part.split(BLOCK), strict=True):
+                gram += block.T @ block
+                cross += block.T @ values
         return Primal(gram, cross, y.square().sum(), number)
 
     def value_and_gradient(self, logs: Tensor) -> tuple[float, Tensor]:

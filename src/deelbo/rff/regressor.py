@@ -13,11 +13,20 @@ from torch import Tensor
 
 from deelbo.rff.estimator import RFFEstimator
 from deelbo.rff.evidence import Dual, Primal, isotropic_objective, log_marginal_likelihood
+from deelbo.rff.features import fourier_features
 from deelbo.rff.problem import CHUNK, Problem, split
 from deelbo.rff.search import maximise
 from deelbo.rff.stochastic import ascend
 
 NOISE_FLOOR = 1e-3  # of the targets' standard deviation
+BOUNDED = {
+    "noise": f"the noise is at its lower bound ({NOISE_FLOOR:g} of the targets' spread): the features interpolate the "
+    "data, and the predicted uncertainty is not to be trusted",
+    "outputscale": "the outputscale is at a bound: the inputs explain nothing, or sizes are extreme",
+    "lengthscale": "the lengthscale is at its lower bound, the usual distance to the third nearest neighbour: this "
+    'objective prefers to memorise the rows (objective="lml" does not)',
+}
+SINGULAR = 'the kernel was singular in single precision at some hyperparameters: dtype="float64" may find better ones'
 
 
 class RFFRegressor(RegressorMixin, RFFEstimator):
@@ -28,8 +37,8 @@ class RFFRegressor(RegressorMixin, RFFEstimator):
         objective: "lml" (the exact posterior and the marginal likelihood, default), "de-elbo" or "elbo" (an isotropic
             posterior). The isotropic ones are here to study the objective: on tabular data the exact posterior is
             better by far, and costs no more.
-        kappa: Of "de-elbo"; None for max(1, D/N). Above D/N the objective has no maximum once the features can
-            interpolate the data: it grows without bound as the noise goes to zero.
+        kappa: Of "de-elbo"; None for max(1, R/N), which is D/N with one output. Above that the objective has no maximum
+            once the features can interpolate the data: it grows without bound as the noise goes to zero.
         ard: Whether each input has a lengthscale of its own.
         normalize_y: Whether targets are standardised for the fit.
         solver: "l-bfgs" on closed forms, or "adam", the paper's stochastic algorithm for the isotropic objectives:
@@ -43,8 +52,8 @@ class RFFRegressor(RegressorMixin, RFFEstimator):
 
     Attributes:
         lengthscale_: Learned, in units of the inputs; a number, or an array with `ard`.
-        outputscale_: Learned standard deviation of the function, in units of the targets.
-        noise_: Learned standard deviation of the noise, in units of the targets.
+        outputscale_: Learned standard deviation of the function, in units of the targets; an array for several outputs.
+        noise_: Learned standard deviation of the noise, likewise.
         scale_: Standard deviation of the isotropic posterior; None for "lml".
         objective_: The maximum, of the targets as the fit saw them (see `normalize_y`).
         n_iter_: Evaluations of the objective.
@@ -52,7 +61,11 @@ class RFFRegressor(RegressorMixin, RFFEstimator):
     """
 
     scale_: float | None
+    outputscale_: Any
+    noise_: Any
+    _A: Tensor
     _factor: Tensor | None
+    _training: Tensor | None
 
     def __init__(
         self,
@@ -100,24 +113,30 @@ class RFFRegressor(RegressorMixin, RFFEstimator):
             ValueError: If a parameter or the data are not what they should be.
             MemoryError: If so many features do not fit.
         """
-        self._check_parameters(objective=("lml", "de-elbo", "elbo"), solver=("l-bfgs", "adam"))
+        self._check_parameters(
+            ("num_features", "max_iter", "steps"), objective=("lml", "de-elbo", "elbo"), solver=("l-bfgs", "adam")
+        )
         if self.solver == "adam" and self.objective == "lml":
             raise ValueError('solver="adam" is for the isotropic objectives, "de-elbo" and "elbo"')
         X, y = validate_data(self, X, y, multi_output=True, y_numeric=True, dtype="float64", ensure_min_samples=2)
         small, large = sorted((len(X), self.num_features))
         self._check_memory(4 * small**2 + (3 * small * large if small == len(X) else 6 * CHUNK))
         self._one_output = y.ndim == 1
-        targets = torch.tensor(y, dtype=torch.float64).reshape(len(y), -1)
+        targets = torch.tensor(y.astype("float64")).reshape(len(y), -1)
         shift, spread = targets.mean(0), targets.std(0, correction=0)
-        spread = torch.where(spread > 0, spread, torch.ones_like(spread))
+        spread = torch.where(spread > 1e-12 * shift.abs(), spread, torch.ones_like(spread))  # constant but for rounding
         if not self.normalize_y:
             shift, spread = torch.zeros_like(shift), torch.ones_like(spread)
         self._shift, self._spread = shift, spread
         targets = (targets - shift) / spread
         floor = NOISE_FLOOR * (float(targets.std(correction=0)) or 1.0)
-        A, b, seed = self._draw_features(X.shape[1])
-        kappa = self._emphasis(len(X), targets.shape[1])
-        problem = Problem(self._tensor(X), targets.to(A), A, b, self.objective, kappa)
+        if hasattr(self, "_A"):
+            del self._A  # of an earlier fit, perhaps in another precision
+        self._scale_inputs(X, self.ard)
+        self._A, self._b, seed = self._draw_features(X.shape[1])
+        kappa = self._emphasis(self.num_features, len(X))  # of D = R T weights, for N T numbers
+        x = self._inputs(X)
+        problem = Problem(x, targets.to(x), self._A, self._b, self.objective, kappa)
         if self.solver == "adam":
             self._fit_adam(problem, floor, seed)
         else:
@@ -125,14 +144,11 @@ class RFFRegressor(RegressorMixin, RFFEstimator):
                 found = maximise(problem, self.ard, floor, self.max_iter, seed, report)
             self._logs, self.objective_, self.n_iter_ = found.logs, found.value, found.evaluations
             self._keep_posterior(problem)
-            if found.bounded:
-                warnings.warn(
-                    "the lengthscale is at its lower bound, the usual distance to the third nearest neighbour: this "
-                    'objective prefers to memorise the rows (objective="lml" does not)',
-                    ConvergenceWarning,
-                    stacklevel=2,
-                )
-        self._describe(floor)
+            for name in found.bounded:
+                warnings.warn(BOUNDED[name], ConvergenceWarning, stacklevel=2)
+            if found.singular and self.dtype != "float64":
+                warnings.warn(SINGULAR, ConvergenceWarning, stacklevel=2)
+        self._describe()
         return self
 
     def _fit_adam(self, problem: Problem, floor: float, seed: int) -> None:
@@ -140,7 +156,6 @@ class RFFRegressor(RegressorMixin, RFFEstimator):
             found = ascend(problem, self.ard, floor, self.steps, seed, report)
         self._logs, self._mean, self.objective_ = found.logs, found.mean, found.value
         self.scale_, self._factor, self.n_iter_ = found.scale, None, self.steps
-        self._A, self._b = problem.A, problem.b
 
     # ---- the posterior at the maximum ----
 
@@ -148,41 +163,32 @@ class RFFRegressor(RegressorMixin, RFFEstimator):
     def _keep_posterior(self, problem: Problem) -> None:
         noise = split(self._logs)[2]
         stats = problem.statistics(self._logs)
-        self._A, self._b = problem.A, problem.b
         if self.objective == "lml":
             _, mean = log_marginal_likelihood(stats, noise**2, problem.sizes)
             self.scale_, self._factor = None, _factor(stats, noise**2)
-            self._training = (stats.features, stats.targets) if isinstance(stats, Dual) else None
+            self._training = problem.x if isinstance(stats, Dual) else None
         else:
             _, mean, variance = isotropic_objective(stats, noise**2, problem.kappa, problem.sizes)
             self.scale_, self._factor = float(variance.sqrt()), None
         self._mean = mean.double()
 
-    def _describe(self, floor: float) -> None:
+    def _describe(self) -> None:
         lengthscale, outputscale, noise = split(self._logs)
-        unit = float(self._spread.square().mean().sqrt())
-        self.lengthscale_ = lengthscale.numpy() if self.ard else float(lengthscale)
+        unit = self._spread.numpy()
+        self.lengthscale_ = lengthscale.numpy() * self._unit if self.ard else float(lengthscale) * self._unit
         self.outputscale_, self.noise_ = float(outputscale) * unit, float(noise) * unit
-        if float(noise) <= floor * (1 + 1e-6):
-            warnings.warn(
-                f"the noise is at its lower bound ({NOISE_FLOOR:g} of the targets' spread): the features interpolate "
-                "the data, and the predicted uncertainty is not to be trusted",
-                ConvergenceWarning,
-                stacklevel=3,
-            )
+        if self._one_output:
+            self.outputscale_, self.noise_ = float(self.outputscale_[0]), float(self.noise_[0])
 
-    def _features(self, X: Any) -> Tensor:
-        """Phi, in float64 on the device."""
-        empty = self._mean[:0]
-        return (
-            Problem(empty, empty, self._A, self._b, self.objective, 1.0).features(self._tensor(X), self._logs).double()
-        )
+    def _features(self, x: Tensor) -> Tensor:
+        """Phi of scaled inputs, in float64."""
+        lengthscale, outputscale, _ = split(self._logs.to(self._A))
+        return fourier_features(x, self._A, self._b, lengthscale, outputscale).double()
 
-    def _parts(self, X: Any) -> tuple[Any, ...]:
+    def _parts(self, X: Any) -> tuple[Tensor, ...]:
         check_is_fitted(self)
-        X = validate_data(self, X, dtype="float64", reset=False)
-        size = max(256, CHUNK // self.num_features)
-        return tuple(X[i : i + size] for i in range(0, len(X), size))
+        x = self._inputs(validate_data(self, X, dtype="float64", reset=False))
+        return x.split(max(256, CHUNK // self._A.shape[1]))
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
         """Return the mean of the targets and, if asked, their standard deviation (of function and noise together).
@@ -212,7 +218,7 @@ class RFFRegressor(RegressorMixin, RFFEstimator):
         if self._training is None:
             return torch.linalg.solve_triangular(self._factor, phi.T, upper=False).square().sum(0)
         # I - Phi^T (Phi Phi^T + s2 I)^-1 Phi, by the Woodbury identity
-        across = self._training[0].double() @ phi.T
+        across = self._features(self._training) @ phi.T
         return (total - torch.linalg.solve_triangular(self._factor, across, upper=False).square().sum(0)).clamp(min=0)
 
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> Any:
@@ -245,7 +251,7 @@ class RFFRegressor(RegressorMixin, RFFEstimator):
             draws = torch.linalg.solve_triangular(self._factor.T, draws, upper=True)
         else:
             # Matheron's rule: a draw of the prior, moved by what it gets wrong about (noisy) observations of zero.
-            phi = self._training[0].double()
+            phi = self._features(self._training)
             observed = phi @ draws + split(self._logs)[2] * normal(len(phi), outputs * n_samples)
             draws = draws - phi.T @ torch.cholesky_solve(observed, self._factor)
         return self._mean[:, :, None] + draws.reshape(size, outputs, n_samples)

@@ -13,7 +13,7 @@ from deelbo._extras import require
 from deelbo.rff.problem import Problem, split
 
 LENGTHSCALES = (0.1, 0.3, 1.0)  # where searches start, in units of the inputs' spread
-SCALES = ((1.0, 0.1), (0.1, 0.1), (0.4, 0.5))  # outputscale and noise, in units of the targets' spread
+SCALES = ((1.0, 0.1), (0.1, 0.1), (0.4, 0.5), (10.0, 0.1))  # outputscale and noise, in units of the targets' spread
 FEW = 2000  # rows on which searches start
 STRIDE = 0.8  # of the walk down the lengthscales
 NEIGHBOURS = 3  # that a lengthscale should reach
@@ -29,14 +29,14 @@ class Search:
     floor: float
     max_iter: int
     report: Callable[[float], None]
+    generator: torch.Generator
     evaluations: int = 0
-    shortest: float = 0.0
+    singular: bool = False
 
     def __post_init__(self) -> None:
-        x, targets = self.problem.x.double(), self.problem.targets.double()
-        self.inputs = x.shape[1] if self.ard else 1
-        self.spread = max(float(x.std(0, correction=0).square().mean().sqrt()), 1e-6) * x.shape[1] ** 0.5
-        self.width = float(targets.std(correction=0)) or 1.0
+        self.inputs = self.problem.x.shape[1] if self.ard else 1
+        self.spread = _median_distance(self.problem.x, self.generator) / math.sqrt(2) or 1.0
+        self.width = float(self.problem.targets.double().square().mean().sqrt()) or 1.0
 
     def bounds(self, shortest: float, longest: float) -> list[tuple[float, float]]:
         """Of the logs, given those of the lengthscales."""
@@ -58,6 +58,7 @@ class Search:
         try:
             value = self.problem.value(self.problem.statistics(logs), split(logs)[2]).item() / self.problem.unit
         except torch.linalg.LinAlgError:
+            self.singular = True
             return -math.inf
         self.report(value)
         return value
@@ -71,6 +72,7 @@ class Search:
             try:
                 value, gradient = self.problem.value_and_gradient(torch.tensor(logs, dtype=torch.float64))
             except torch.linalg.LinAlgError:
+                self.singular = True
                 return 1e100, numpy.zeros(len(first))
             self.report(value / self.problem.unit)
             return -value / self.problem.unit, -gradient.numpy() / self.problem.unit
@@ -93,7 +95,7 @@ class Search:
         memorised: for many features nothing but |m|^2 / 2 holds the lengthscale up. So come from above, with the best
         outputscale and noise at each lengthscale, and stop at the first maximum, or at the shortest that is allowed.
         """
-        self.shortest = shortest = min(max(shortest, 1e-3 * self.spread), 2 * self.spread)
+        shortest = min(max(shortest, 1e-3 * self.spread), 2 * self.spread)
         lengthscale, found, points = 2 * self.spread, list[tuple[Tensor, float]](), list[Tensor]()
         while True:
             bounds = self.bounds(lengthscale, lengthscale)
@@ -108,18 +110,30 @@ class Search:
             lengthscale = shorter
         point = max(found, key=lambda pair: pair[1])[0]
         centre = math.exp(point[0])
-        bounds = self.bounds(max(centre * STRIDE, min(shortest, centre)), 1e3 * centre if self.ard else centre / STRIDE)
+        if self.ard:  # from there, each input goes its own way
+            bounds = self.bounds(0.1 * centre, 1e3 * centre)
+        else:
+            bounds = self.bounds(max(centre * STRIDE, min(shortest, centre)), centre / STRIDE)
         return self.climb(point, bounds)[0], bounds
 
 
 @dataclass(frozen=True)
 class Found:
-    """The end of a search: logs, objective, evaluations, and whether the lengthscale is as short as it may be."""
+    """The end of a search.
+
+    Args:
+        logs: The best.
+        value: The objective there.
+        evaluations: How many there were.
+        bounded: Names of hyperparameters at a bound of theirs, other than where a walk was told to stop.
+        singular: Whether the kernel was singular to working precision somewhere.
+    """
 
     logs: Tensor
     value: float
     evaluations: int
-    bounded: bool
+    bounded: tuple[str, ...]
+    singular: bool
 
 
 def maximise(
@@ -144,25 +158,40 @@ def maximise(
     if number > 2 * sample:
         rows = torch.randperm(number, generator=generator)[:sample]
         few = problem.subset(rows.sort().values.to(problem.x.device))
-    search = Search(few, ard, floor, max_iter, report)
-    best, bounds = search.highest() if lml else search.longest(_neighbourhood(problem.x, generator))
+    search = Search(few, ard, floor, max_iter, report, generator)
+    shortest = 0.0 if lml else _neighbourhood(problem.x, generator)
+    best, bounds = search.highest() if lml else search.longest(shortest)
     search.problem = problem
     best, value = search.climb(best, bounds)
-    bounded = not lml and float(best[:-2].min()) <= math.log(search.shortest) + 1e-6
-    return Found(best, value * problem.unit, search.evaluations, bounded)
+    if not math.isfinite(value) or value < -1e90:
+        raise ValueError("the objective is not finite anywhere: scale inputs and targets to ordinary sizes")
+    touches = [min(x - low, high - x) < 1e-6 for x, (low, high) in zip(best.tolist(), bounds, strict=True)]
+    names = [
+        name for name, touch in (("outputscale", touches[-2]), ("noise", best[-1] <= bounds[-1][0] + 1e-6)) if touch
+    ]
+    if not lml and not ard and math.exp(best[0]) <= shortest * (1 + 1e-6):
+        names.append("lengthscale")
+    return Found(best, value * problem.unit, search.evaluations, tuple(names), search.singular)
+
+
+def _median_distance(x: Tensor, generator: torch.Generator) -> float:
+    """Between two different rows, from some of the rows; a few far ones do not matter."""
+    some = x[torch.randperm(len(x), generator=generator)[:512].to(x.device)].double()
+    distances = torch.cdist(some, some, compute_mode="donot_use_mm_for_euclid_dist")
+    positive = distances[distances > 0]
+    return float(positive.median()) if len(positive) else 0.0
 
 
 def _neighbourhood(x: Tensor, generator: torch.Generator) -> float:
-    """The median distance of a row to its third nearest neighbour, from some of the rows; equal rows do not count.
+    """The median distance of a row to its third nearest neighbour, from some of the rows.
 
     With a shorter lengthscale most rows have hardly a neighbour to learn from: a fit can only memorise them. Isotropic
     objectives with kappa > 1 have higher values there, which say nothing about new rows.
     """
-    some = x[torch.randperm(len(x), generator=generator)[:256].to(x.device)]
-    nearest = torch.full((len(some), NEIGHBOURS), math.inf, dtype=x.dtype, device=x.device)
+    some = x[torch.randperm(len(x), generator=generator)[:256].to(x.device)].double()
+    nearest = torch.empty(len(some), 0, dtype=torch.float64, device=x.device)
     for rows in x.split(65536):
-        distances = torch.cdist(some, rows)
-        nearest = torch.cat([nearest, distances.masked_fill(distances == 0, math.inf)], 1)
-        nearest = nearest.topk(NEIGHBOURS, largest=False).values
-    finite = nearest[:, -1][nearest[:, -1].isfinite()]
-    return float(finite.median()) if len(finite) else 0.0
+        distances = torch.cdist(some, rows.double(), compute_mode="donot_use_mm_for_euclid_dist")
+        nearest = torch.cat([nearest, distances], 1)
+        nearest = nearest.topk(min(NEIGHBOURS + 1, nearest.shape[1]), largest=False).values  # with itself
+    return float(nearest[:, -1].median())

@@ -36,9 +36,15 @@ def ascend(problem: Problem, ard: bool, floor: float, steps: int, seed: int, rep
         steps: Of each run.
         seed: Of the draws of weights.
         report: Called at each step with the estimate, an average over rows.
+
+    Raises:
+        ValueError: If all of them diverge.
     """
     runs = [_run(problem, ard, floor, steps, rate, seed, report) for rate in RATES]
-    return max((run for run in runs if math.isfinite(run.value)), key=lambda run: run.value)
+    ended = [run for run in runs if math.isfinite(run.value)]
+    if not ended:
+        raise ValueError("Adam diverged at every learning rate: scale inputs and targets to ordinary sizes")
+    return max(ended, key=lambda run: run.value)
 
 
 def _run(
