@@ -59,8 +59,19 @@ class _ExactGP(gpytorch.models.ExactGP):
         return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
 
 
-def exact(X: Array, y: Array, X_test: Array, ard: bool = False) -> tuple[Array, Array]:
-    """GPyTorch with Cholesky factors in float64, hyperparameters by the same L-BFGS as ours from one start."""
+def exact(X: Array, y: Array, X_test: Array, ard: bool = False, warm: bool = False) -> tuple[Array, Array]:
+    """GPyTorch with Cholesky factors in float64, hyperparameters by the same L-BFGS as ours from one start.
+
+    With `warm` that start is the end of a search on 2,000 of the rows, as ours does it: the same maximum, sooner.
+    """
+    if warm:
+        rows = np.random.default_rng(0).permutation(len(X))[:2000]
+        _, start = _exact(X[rows], y[rows], X_test, ard, None)
+        return _exact(X, y, X_test, ard, start)[0]
+    return _exact(X, y, X_test, ard, None)[0]
+
+
+def _exact(X: Array, y: Array, X_test: Array, ard: bool, start: Array | None) -> tuple[tuple[Array, Array], Array]:
     inputs, targets, new = (torch.from_numpy(part) for part in (X, y, X_test))
     floor = gpytorch.constraints.GreaterThan(1e-6)
     likelihood = gpytorch.likelihoods.GaussianLikelihood(noise_constraint=floor).double()
@@ -81,7 +92,7 @@ def exact(X: Array, y: Array, X_test: Array, ard: bool = False) -> tuple[Array, 
             return 1e100, np.zeros_like(vector)
         return loss.item(), torch.cat([p.grad.flatten() for p in parameters if p.grad is not None]).numpy()
 
-    first = torch.nn.utils.parameters_to_vector(parameters).detach().numpy()
+    first = torch.nn.utils.parameters_to_vector(parameters).detach().numpy() if start is None else start
     with gpytorch.settings.max_cholesky_size(10**6), gpytorch.settings.fast_computations(False, False, False):
         options = {"maxiter": 100, "ftol": 1e-8, "gtol": 1e-5}
         run = minimize(negative, first, jac=True, method="L-BFGS-B", options=options)
@@ -90,7 +101,7 @@ def exact(X: Array, y: Array, X_test: Array, ard: bool = False) -> tuple[Array, 
         likelihood.eval()
         with torch.no_grad():
             predicted = likelihood(model(new))
-            return predicted.mean.numpy(), predicted.stddev.numpy()
+            return (predicted.mean.numpy(), predicted.stddev.numpy()), run.x
 
 
 class _SparseGP(gpytorch.models.ApproximateGP):
@@ -150,6 +161,7 @@ def ours(**settings: Any) -> Callable[..., tuple[Array, Array]]:
 
 METHODS: dict[str, tuple[str, Callable[..., tuple[Array, Array]]]] = {
     "exact": ("exact GP (GPyTorch)", exact),
+    "exact-warm": ("exact GP (GPyTorch), warm start", lambda X, y, X_test: exact(X, y, X_test, warm=True)),
     "ours": ("**ours: RFFRegressor()**, LML", ours()),
     "de-elbo": ("ours, DE-ELBO", ours(objective="de-elbo")),
     "elbo": ("ours, ELBO", ours(objective="elbo")),
@@ -192,10 +204,15 @@ def main() -> None:
         for method, (title, _) in METHODS.items():
             found = [row for row in rows if row["set"] == name and row["method"] == method]
             if found:
-                reference = [r["rmse"] for r in rows if r["set"] == name and r["method"] == "exact"]
+                # One exact fit a split: cold, or where there is none, warm.
+                fits = {r["split"]: r["rmse"] for kind in ("exact-warm", "exact") for r in rows
+                        if r["set"] == name and r["method"] == kind}  # fmt: skip
+                reference = [fits[row["split"]] for row in found if row["split"] in fits]
+                many = f" ({len(found)} split)" if len(found) < arguments.splits else ""
                 rmse, nll, seconds = (np.mean([row[key] for row in found]) for key in ("rmse", "nll", "seconds"))
-                ratio = f"{rmse / np.mean(reference):.3f}" if reference else ""
-                print(f"| {name}, {found[0]['number']} | {title} | {rmse:.4f} | {ratio} | {nll:.3f} | {seconds:.1f} |")
+                ratio = f"{rmse / np.mean(reference):.3f}" if len(reference) == len(found) else ""
+                cells = f"{rmse:.4f} | {ratio} | {nll:.3f} | {seconds:.1f}"
+                print(f"| {name}, {found[0]['number']} | {title}{many} | {cells} |")
 
 
 if __name__ == "__main__":

@@ -120,7 +120,7 @@ class RFFRegressor(RegressorMixin, RFFEstimator):
             raise ValueError('solver="adam" is for the isotropic objectives, "de-elbo" and "elbo"')
         X, y = validate_data(self, X, y, multi_output=True, y_numeric=True, dtype="float64", ensure_min_samples=2)
         small, large = sorted((len(X), self.num_features))
-        self._check_memory(4 * small**2 + (3 * small * large if small == len(X) else 6 * CHUNK))
+        self._check_memory(4 * small**2 + (3 * small * large if small == len(X) else 12 * CHUNK))
         self._one_output = y.ndim == 1
         targets = torch.tensor(y.astype("float64")).reshape(len(y), -1)
         shift, spread = targets.mean(0), targets.std(0, correction=0)
