@@ -87,10 +87,12 @@ def finetune(
     accelerator = _accelerator(device, precision, log, folder)
     network = model.to(accelerator.device)
     about = {**(about or {}), "num_data": number, "head": head, "precision": precision}
+    posterior = None
     if chosen.source is not None:
-        load_source(chosen.source).start(network, head)
+        posterior = load_source(chosen.source, chosen.rank)
+        posterior.start(network, head)
         about["source"] = fingerprint(chosen.source)
-    make_method(chosen, network, head, number)  # what it refuses, it refuses before anything is written
+    make_method(chosen, network, head, number, posterior)  # what it refuses, it refuses before anything is written
     with ExitStack() as held:
         with accelerator.main_process_first():
             if folder is not None and accelerator.is_main_process:
@@ -103,7 +105,7 @@ def finetune(
 
         def make_candidate(rate: float) -> Candidate:
             network.load_state_dict(initial)
-            method = make_method(chosen, called, head, number)
+            method = make_method(chosen, called, head, number, posterior)
             return Candidate(called, method, train_set, plain_train_set or train_set, rate, chosen, accelerator)
 
         writes = folder is not None and accelerator.is_main_process

@@ -10,24 +10,36 @@ from deelbo.methods.point import MaximumAPosteriori
 from deelbo.methods.variational import Variational
 from deelbo.priors import GaussianPrior, l2_sp, l2_zero, per_layer
 from deelbo.priors.transfer import Head
-from deelbo.swag import load_source
+from deelbo.swag import SourcePosterior, load_source
 from deelbo.training.method import Method
 from deelbo.training.settings import Settings
 
 __all__ = ["MaximumAPosteriori", "Variational", "make_method", "make_prior"]
 
 
-def make_prior(settings: Settings, network: nn.Module, head: Head) -> GaussianPrior:
-    """Return the prior of the settings: around the network's current weights, zero, or a source task's mean."""
+def make_prior(
+    settings: Settings, network: nn.Module, head: Head, source: SourcePosterior | None = None
+) -> GaussianPrior:
+    """Return the prior of the settings: around the network's current weights, zero, or a source task's mean.
+
+    Args:
+        settings: Of the run.
+        network: At its initial state.
+        head: Name of the classifier.
+        source: The source task's posterior; read from its file if None.
+    """
     if settings.source is not None:
-        return load_source(settings.source).prior(network, head, settings.rank, settings.diagonal)
+        source = source or load_source(settings.source, settings.rank)
+        return source.prior(network, head, settings.rank, settings.diagonal)
     priors: dict[str, Callable[..., GaussianPrior]] = {"l2-sp": l2_sp, "l2-zero": l2_zero, "per-layer": per_layer}
     return priors[settings.prior](network, head)
 
 
-def make_method(settings: Settings, network: nn.Module, head: Head, num_data: int) -> Method:
-    """Return the method of the settings, for a network at its initial state."""
-    prior = make_prior(settings, network, head)
+def make_method(
+    settings: Settings, network: nn.Module, head: Head, num_data: int, source: SourcePosterior | None = None
+) -> Method:
+    """Return the method of the settings, for a network at its initial state; see `make_prior`."""
+    prior = make_prior(settings, network, head, source)
     if settings.method == "map":
         return MaximumAPosteriori(network, prior, num_data, settings.prior_variances or {})
     kappa = 1.0 if settings.method == "elbo" else settings.kappa

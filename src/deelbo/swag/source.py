@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import safetensors
 import torch
 from torch import Tensor, nn
 
@@ -16,7 +18,7 @@ from deelbo._modules import unwrap
 from deelbo.priors import GaussianPrior
 from deelbo.priors.head import split_head
 from deelbo.priors.transfer import Head, ptyl
-from deelbo.training.checkpoint import read_tensors, write_tensors
+from deelbo.training.checkpoint import write_tensors
 
 SCHEMA = 1
 
@@ -153,27 +155,33 @@ def fingerprint(path: str | Path) -> str:
     return digest.hexdigest()
 
 
-def load_source(path: str | Path) -> SourcePosterior:
+def load_source(path: str | Path, rank: int | None = None) -> SourcePosterior:
     """Read a file that `SourcePosterior.save` wrote.
 
     Args:
         path: Of the file.
+        rank: How many deviations to read, the newest; all if None, or if there are fewer.
 
     Raises:
         FileNotFoundError: If there is none.
         ValueError: If it is damaged, or something else.
     """
     if not Path(path).is_file():
-        raise FileNotFoundError(f"no source posterior at {path}")
+        raise FileNotFoundError(f"no source posterior at {path}; `deelbo prior` makes one")
     if Path(path).suffix == ".pt":
         raise ValueError(f"{path} is a released file; convert the four with: deelbo prior --released NAME --model SPEC")
-    tensors, notes = read_tensors(Path(path))
-    if not isinstance(notes, dict) or notes.get("kind") != "source posterior":
-        raise ValueError(f"{path} holds something else than a source posterior; `deelbo prior` makes one")
-    if notes["schema"] > SCHEMA:
-        raise ValueError(f"{path} was written by a newer deelbo")
     parts: dict[str, dict[str, Tensor]] = {part: {} for part in ("mean", "variance", "deviations", "buffer")}
-    for name, value in tensors.items():
-        part, _, rest = name.partition(".")
-        parts[part][rest] = value
+    try:
+        with safetensors.safe_open(path, "pt") as file:
+            notes = json.loads((file.metadata() or {}).get("notes", "null"))
+            if not isinstance(notes, dict) or notes.get("kind") != "source posterior":
+                raise ValueError(f"{path} holds something else than a source posterior; `deelbo prior` makes one")
+            if notes["schema"] > SCHEMA:
+                raise ValueError(f"{path} was written by a newer deelbo")
+            for name in file.keys():  # noqa: SIM118 - no mapping
+                part, _, rest = name.partition(".")
+                whole = part != "deviations" or rank is None
+                parts[part][rest] = file.get_tensor(name) if whole else file.get_slice(name)[:rank]
+    except (safetensors.SafetensorError, json.JSONDecodeError) as error:
+        raise ValueError(f"{path} is damaged: {error}") from error
     return SourcePosterior(parts["mean"], parts["variance"], parts["deviations"], parts["buffer"], notes)
