@@ -178,6 +178,7 @@ def main() -> None:
     parser.add_argument("data", type=Path)
     parser.add_argument("--sets", default=",".join(SETS))
     parser.add_argument("--splits", type=int, default=3)
+    parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--methods", default=",".join(METHODS))
     parser.add_argument("--out", type=Path, default=Path("uci.jsonl"))
     arguments = parser.parse_args()
@@ -185,7 +186,7 @@ def main() -> None:
     rows = [json.loads(line) for line in arguments.out.read_text().splitlines()] if arguments.out.exists() else []
     done = {(row["set"], row["split"], row["method"]) for row in rows}
     for name in arguments.sets.split(","):
-        for split in range(arguments.splits):
+        for split in range(arguments.first, arguments.splits):
             X, y, X_test, y_test = load(arguments.data / name, split)
             for method in arguments.methods.split(","):
                 if (name, split, method) in done:

@@ -87,16 +87,16 @@ def finetune(
     accelerator = _accelerator(device, precision, log, folder)
     network = model.to(accelerator.device)
     about = {**(about or {}), "num_data": number, "head": head, "precision": precision}
-    posterior = None
+    posterior = None if chosen.source is None else load_source(chosen.source, chosen.rank)
     if chosen.source is not None:
-        posterior = load_source(chosen.source, chosen.rank)
-        posterior.start(network, head)
-        about["source"] = fingerprint(chosen.source)
+        about["prior_file"] = fingerprint(chosen.source)
     make_method(chosen, network, head, number, posterior)  # what it refuses, it refuses before anything is written
+    if posterior is not None:
+        posterior.start(network, head)
     with ExitStack() as held:
         with accelerator.main_process_first():
             if folder is not None and accelerator.is_main_process:
-                held.enter_context(_locked(folder))
+                held.enter_context(locked(folder))
             initial = _initial_state(folder, chosen, about, network, accelerator.is_main_process)
         if log is not None:
             accelerator.init_trackers("log")
@@ -175,7 +175,7 @@ def _accelerator(device: str | None, precision: str, log: str | None, folder: Pa
 
 
 @contextmanager
-def _locked(folder: Path) -> Iterator[None]:
+def locked(folder: Path) -> Iterator[None]:
     """Hold a run's folder against other processes; the operating system lets go if this one dies."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     place = folder.parent / f".{folder.name}.lock"
@@ -183,7 +183,7 @@ def _locked(folder: Path) -> Iterator[None]:
     try:
         lock.acquire(timeout=0)
     except filelock.Timeout:
-        raise FileExistsError(f"another process is training in {folder}") from None
+        raise FileExistsError(f"another process is at work on {folder}") from None
     try:
         yield
     finally:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,10 +10,11 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader
 
-from deelbo.data import load_data
+from deelbo.data import Data, load_data
+from deelbo.finetuning import locked
 from deelbo.job import Job, stage
 from deelbo.models import load_model
-from deelbo.swag import SourcePosterior, collect, read_released
+from deelbo.swag import DivergedError, SourcePosterior, collect, read_released
 
 Report = Callable[[dict[str, Any]], None]
 
@@ -35,12 +37,24 @@ def collect_job(
         ValueError: If data, model or settings are not what they should be.
     """
     _check_free(out)
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise ValueError(f"device={device!r} is not on this machine") from error
     columns = {"text_column": job.text_column, "label_column": job.label_column}
     data = load_data(job.data, data_dir=job.data_dir, skip_bad=job.skip_bad, **columns)
     for note in data.notes:
         report({"note": note})
-    seed = settings.get("seed", 0)
-    torch.default_generator.manual_seed(seed)  # of the new classifier's weights
+    with locked(out):
+        for orphan in out.parent.glob(f".{out.name}.part.*.part"):
+            orphan.unlink()  # of a process that was killed while it wrote
+        return _collect(job, settings, out, batch_size, device, data, report)
+
+
+def _collect(
+    job: Job, settings: dict[str, Any], out: Path, batch_size: int, device: str, data: Data, report: Report
+) -> SourcePosterior:
+    torch.default_generator.manual_seed(settings.get("seed", 0))  # of the new classifier's weights
     loaded = load_model(
         job.model, data.kind, data.classes, weights=job.weights, image_size=job.image_size, max_length=job.max_length
     )
@@ -48,19 +62,25 @@ def collect_job(
     size = min(batch_size, len(train_set))
     collate = getattr(train_set, "collate", None)
     loader: DataLoader[Any] = DataLoader(train_set, size, shuffle=True, drop_last=True, collate_fn=collate)
+    about = {
+        "model": job.model, "data": data.fingerprint(), "classes": data.classes, "num_data": len(train_set),
+        "batch_size": size, "flip": job.flip, "image_size": job.image_size, "max_length": job.max_length,
+        "from_weights": job.weights, "head": job.head,
+    }  # fmt: skip
     checkpoint = out.with_name(out.name + ".part")
     if checkpoint.exists():
         report({"note": f"going on from {checkpoint}"})
-    found = collect(
-        loaded.network.to(device),
-        loader,
-        head=job.head,
-        checkpoint=checkpoint,
-        report=report,
-        keep_on="cpu",
-        **settings,
-    )
-    found.notes.update(model=job.model, data=data.fingerprint(), classes=data.classes, num_data=len(train_set))
+    try:
+        found = collect(
+            loaded.network.to(device), loader, head=job.head, checkpoint=checkpoint, about=about, report=report,
+            keep_on="cpu", **settings,
+        )  # fmt: skip
+    except DivergedError:
+        checkpoint.unlink(missing_ok=True)  # a smaller rate would be refused as another setting
+        raise
+    if out.exists():  # since training began
+        out = out.with_stem(out.stem + "-new")
+        report({"note": f"the file appeared meanwhile; this one is called {out}"})
     found.save(out)
     checkpoint.unlink(missing_ok=True)
     return found
@@ -82,7 +102,7 @@ def convert_job(name: str, model: str, head: str | None, out: Path) -> SourcePos
     _check_free(out)
     network = load_model(model, "image", ["a", "b"], pretrained=False).network
     found = read_released(name, network, head)
-    found.notes["model"] = model
+    found.notes["settings"] = {"model": model}
     found.save(out)
     return found
 
@@ -92,3 +112,6 @@ def _check_free(out: Path) -> None:
         raise FileExistsError(f"{out} exists already; choose another name")
     if out.suffix != ".safetensors":
         raise ValueError(f"--out {out}: the file must be called something.safetensors")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    if not os.access(out.parent, os.W_OK):
+        raise PermissionError(f"{out.parent} cannot be written to")

@@ -29,8 +29,8 @@ def made(tmp_path_factory):
 
 def test_file_says_how_it_was_made(made):
     posterior = load_source(made / "prior.safetensors")
-    assert posterior.notes["model"] == "pictures:small"
-    assert posterior.notes["classes"] == ["blue", "green", "red"]
+    assert posterior.notes["settings"]["model"] == "pictures:small"
+    assert posterior.notes["settings"]["classes"] == ["blue", "green", "red"]
     assert posterior.notes["settings"]["steps"] == 24
     assert posterior.rank == 4
     assert set(posterior.mean) == {"body.0.weight", "body.0.bias", "body.1.weight", "body.1.bias"}
@@ -58,7 +58,7 @@ def test_finetune_with_it(made, capsys):
     stored = json.loads((run / "run.json").read_text())
     assert stored["settings"]["prior"] == prior
     assert stored["settings"]["diagonal"] == 0.01
-    assert len(stored["about"]["source"]) == 64
+    assert len(stored["about"]["prior_file"]) == 16
     capsys.readouterr()
     assert main([*command[:-1], str(made / "other"), "--prior", "ptyl:nowhere", *fast]) == 2
     assert "no source posterior at nowhere" in capsys.readouterr().err
@@ -95,14 +95,21 @@ def test_killed_and_started_again(made, tmp_path):
     command = [sys.executable, "-m", "deelbo", "prior", str(made / "data"), *MODEL, "--out", str(out), "--quiet"]
     command += ["--steps", "400", "--batch-size", "6", "--rank", "4", "--checkpoint-seconds", "0"]
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
-    process = subprocess.Popen(command, env=environment)
+    command.remove("--quiet")
+    process = subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL)
     deadline = time.monotonic() + 60
     while not out.with_name(out.name + ".part").exists() and time.monotonic() < deadline:
         time.sleep(0.01)
     process.send_signal(signal.SIGKILL)
     process.wait()
     assert not out.exists()
-    assert subprocess.run(command, env=environment, check=False).returncode == 0
+    other = subprocess.run([*command, "--no-flip"], env=environment, check=False, capture_output=True, text=True)
+    assert other.returncode == 2
+    assert "flip: True -> False" in other.stderr
+    done = subprocess.run(command, env=environment, check=False, capture_output=True, text=True)
+    assert done.returncode == 0
+    assert "going on from" in done.stderr
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["prior.safetensors"]
     whole = tmp_path / "whole.safetensors"
     assert subprocess.run([*command, "--out", str(whole)], env=environment, check=False).returncode == 0
     first, second = load_source(out), load_source(whole)
@@ -117,7 +124,7 @@ def test_refusals(made, tmp_path, capsys):
         (["--model", "pictures:small"], "which source task"),
         ([data, *MODEL, "--out", str(tmp_path / "prior.pt")], "something.safetensors"),
         ([data, *MODEL, "--out", str(made / "prior.safetensors")], "exists already"),
-        ([data, *MODEL, "--out", str(tmp_path / "a.safetensors"), "--every", "9999"], "no snapshot would be taken"),
+        ([data, *MODEL, "--out", str(tmp_path / "a.safetensors"), "--every", "9999"], "fewer than two snapshots"),
         ([data, *MODEL, "--out", str(tmp_path / "a.safetensors"), "--head", "nose"], "names no parameter"),
         (
             ["--released", str(tmp_path / "x"), "--model", "pictures:small", "--out", str(tmp_path / "a.safetensors")],
@@ -129,3 +136,6 @@ def test_refusals(made, tmp_path, capsys):
     diverging = [data, *MODEL, "--out", str(tmp_path / "a.safetensors"), "--learning-rate", "1e30", *FAST]
     assert main(["prior", *diverging]) == 1
     assert "smaller learning rate" in capsys.readouterr().err
+    assert main(["prior", *diverging[:-2], "--learning-rate", "0.01", "--rank", "4"]) == 0  # as it was told
+    command = capsys.readouterr().out.split("use it: deelbo ")[1].split()
+    assert command[command.index("--rank") + 1] == "4"

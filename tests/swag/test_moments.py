@@ -41,7 +41,8 @@ def test_mean_variance_and_deviations_are_those_of_numpy():
 
 def test_fewer_snapshots_than_rank():
     moments = gather({name: values[:2] for name, values in path().items()}, rank=5)
-    assert moments.deviations()["a"].shape == (2, 3, 2)
+    assert moments.deviations()["a"].shape == (1, 3, 2)  # the first snapshot was the mean
+    assert (moments.deviations()["a"] != 0).all()
     assert gather(path(), rank=0).deviations()["a"].shape == (0, 3, 2)
 
 
@@ -52,13 +53,14 @@ def test_half_precision_deviations():
     torch.testing.assert_close(half.variance()["a"], whole.variance()["a"])
 
 
-def test_state_goes_on_where_it_was():
+@pytest.mark.parametrize("before", [3, 17])  # the rows are filled, or not
+def test_state_goes_on_where_it_was(before):
     snapshots = path()
-    first = gather({name: values[:17] for name, values in snapshots.items()}, rank=5)
+    first = gather({name: values[:before] for name, values in snapshots.items()}, rank=5)
     weights = {name: torch.zeros_like(values[0]) for name, values in snapshots.items()}
     second = Moments(weights, rank=5)
     second.load_state_dict({name: value.clone() for name, value in first.state_dict().items()})
-    for i in range(17, 30):
+    for i in range(before, 30):
         for name, weight in weights.items():
             weight.copy_(snapshots[name][i])
         second.update()

@@ -102,7 +102,10 @@ def test_draws_have_mean_and_covariance():
 def test_start_puts_the_backbone_at_the_mean():
     net, posterior = Net(), source()
     head = net.head.weight.clone()
+    net.register_buffer("statistics", torch.zeros(3))
+    posterior.buffers["statistics"] = torch.arange(3.0)
     posterior.start(net, "head")
+    assert torch.equal(net.statistics, torch.arange(3.0))
     assert torch.equal(net.body.weight, posterior.mean["body.weight"])
     assert torch.equal(net.head.weight, head)
 
@@ -143,7 +146,10 @@ class TestReleased:
 
     def test_reading(self, tmp_path):
         posterior, net = self.write(tmp_path)
+        net.register_buffer("statistics", torch.zeros(3))
+        torch.save({**net.state_dict(), "statistics": torch.arange(3.0)}, tmp_path / "resnet_model.pt")
         found = read_released(tmp_path / "resnet", net, "head")
+        assert torch.equal(found.buffers["statistics"], torch.arange(3.0))
         assert torch.equal(flat(found.mean), flat(posterior.mean))
         assert torch.equal(flat(found.deviations, rows=True), flat(posterior.deviations, rows=True))
         assert (flat(found.variance) >= 0).all()
@@ -194,5 +200,52 @@ def test_finetune_starts_there(tmp_path):
     assert set(result.prior_variances) == {"backbone", "head"}
     with pytest.raises(FileNotFoundError, match="no source posterior"):
         deelbo.finetune(net, TensorDataset(x, y), "head", prior="ptyl:nowhere", **common)
+    torch.nn.init.zeros_(net.body.weight)
     with pytest.raises(ValueError, match="rank=9, but"):
         deelbo.finetune(net, TensorDataset(x, y), "head", prior=file, rank=9, **common)
+    assert (net.body.weight == 0).all()  # what is refused changes nothing
+
+
+def test_the_diagonal_matters_and_a_changed_file_is_refused(tmp_path):
+    from torch.utils.data import TensorDataset
+
+    from cases import batch
+
+    file = tmp_path / "prior.safetensors"
+    source(dtype=torch.float32).save(file)
+    data = TensorDataset(*batch(dtype=torch.float32))
+    common = {
+        "steps": 3,
+        "batch_size": 6,
+        "learning_rates": (1e-3,),
+        "device": "cpu",
+        "samples": 1,
+        "prior": f"ptyl:{file}",
+    }
+    narrow, wide = (
+        deelbo.finetune(Net(dtype=torch.float32), data, "head", diagonal=diagonal, **common).prior_variances["backbone"]
+        for diagonal in (0.01, 10.0)
+    )
+    assert narrow > 5 * wide
+
+    def stop(event):
+        raise KeyboardInterrupt
+
+    run = {"out": tmp_path / "run", **common}
+    with pytest.raises(KeyboardInterrupt):
+        deelbo.finetune(Net(dtype=torch.float32), data, "head", report=stop, **run)
+    file.unlink()
+    source(dtype=torch.float32, seed=1).save(file)
+    with pytest.raises(ValueError, match="prior_file"):
+        deelbo.finetune(Net(dtype=torch.float32), data, "head", **run)
+
+
+def test_a_part_of_the_wrong_size_is_damage():
+    posterior = source()
+    posterior.variance["body.weight"] = posterior.variance["body.weight"].T
+    with pytest.raises(ValueError, match=r"damaged body\.weight"):
+        posterior.prior(Net(), "head")
+    posterior = source()
+    posterior.deviations["norm.bias"] = posterior.deviations["norm.bias"][:2]
+    with pytest.raises(ValueError, match=r"damaged norm\.bias"):
+        posterior.prior(Net(), "head")

@@ -57,6 +57,8 @@ def prior(
     if not model:
         raise ValueError("--model is needed: the network whose prior this is")
     if released is not None:
+        if data:
+            raise ValueError("either DATA or --released, not both")
         _show(convert_job(released, model, head, out), out, quiet)
         return
     if not data:
@@ -88,4 +90,9 @@ def _show(found: SourcePosterior, out: Path, quiet: bool) -> None:
     spread = (sum(float(v.clamp(min=0).sum()) for v in found.variance.values()) / size) ** 0.5
     console = Console(soft_wrap=True, highlight=False, markup=False)
     console.print(f"{out}: {size:,} backbone weights, {found.rank} deviations, typical deviation {spread:.2g}")
-    console.print(f"use it: deelbo finetune DATA --model {found.notes['model']} --prior ptyl:{out} --out RUN")
+    made = found.notes["settings"]
+    command = ["deelbo", "finetune", "DATA", "--model", made["model"], "--prior", f"ptyl:{out}"]
+    for name in ("head", "image_size", "max_length"):
+        command += [f"--{name.replace('_', '-')}", str(made[name])] if made.get(name) is not None else []
+    command += ["--rank", str(found.rank)] if found.rank < 5 else []
+    console.print(f"use it: {shlex.join([*command, '--out', 'RUN'])}")

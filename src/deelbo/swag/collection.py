@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sized
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from deelbo._interrupt import DeferredInterrupt
-from deelbo._modules import unwrap
+from deelbo._modules import trainable, unwrap
 from deelbo.priors.head import split_head
 from deelbo.priors.transfer import Head
 from deelbo.swag.moments import Moments
@@ -55,11 +55,12 @@ def collect(
     seed: int = 0,
     checkpoint: str | Path | None = None,
     checkpoint_seconds: float = 60.0,
+    about: dict[str, Any] | None = None,
     report: Callable[[dict[str, Any]], None] = lambda event: None,
 ) -> SourcePosterior:
     """Train a network on a source task and return a Gaussian fitted to the path of its backbone (SWAG).
 
-    The network ends at the mean, with batch-normalisation statistics that belong to it.
+    The backbone ends at the mean, with batch-normalisation statistics that belong to it; the head where SGD left it.
 
     Args:
         model: A network, pretrained or not, on its device.
@@ -77,9 +78,10 @@ def collect(
         dtype: Of the deviations; torch.bfloat16 halves their memory.
         keep_on: Device of the moments, such as "cpu" to spare a GPU's memory.
         seed: Of what is random in a step.
-        checkpoint: A file from which an interrupted collection goes on, with the same snapshots if the loader draws
-            its order from PyTorch's global generator (as `DataLoader` does). It stays until you delete it.
+        checkpoint: A file from which an interrupted collection goes on, with the same snapshots if what is random in
+            the loader comes from PyTorch's global generator (as in `DataLoader`). It stays until you delete it.
         checkpoint_seconds: How often it is written.
+        about: What else must be the same when it goes on, such as which data these are; kept in the result's notes.
         report: Called with {"step", "steps", "loss", "snapshots"} after each step.
 
     Raises:
@@ -88,8 +90,10 @@ def collect(
     """
     burn_in = steps // 2 if burn_in is None else burn_in
     every = max(1, (steps - burn_in) // 40) if every is None else every
-    if not 0 <= burn_in < steps or every < 1 or burn_in + every > steps:
-        raise ValueError(f"steps={steps}, burn_in={burn_in}, every={every}: no snapshot would be taken")
+    if not 0 <= burn_in < steps or every < 1 or burn_in + 2 * every > steps:
+        raise ValueError(f"steps={steps}, burn_in={burn_in}, every={every}: fewer than two snapshots would be taken")
+    if iter(loader) is loader:
+        raise ValueError("this loader can be read only once; a DataLoader or a list can be read again and again")
     if not learning_rate > 0:
         raise ValueError(f"learning_rate={learning_rate} must be positive")
     backbone = _backbone(model, head)
@@ -98,12 +102,13 @@ def collect(
     optimizer = torch.optim.SGD(trained, lr=learning_rate, momentum=momentum, weight_decay=weight_decay)
     settings = {
         "steps": steps, "burn_in": burn_in, "every": every, "rank": rank, "learning_rate": learning_rate,
-        "momentum": momentum, "weight_decay": weight_decay, "seed": seed,
+        "momentum": momentum, "weight_decay": weight_decay, "seed": seed, "dtype": str(dtype),
+        "weights": sum(p.numel() for p in backbone.values()), **(about or {}),
     }  # fmt: skip
     run = _Run(model, optimizer, moments, settings, None if checkpoint is None else Path(checkpoint))
-    step, saved = run.resume(), time.monotonic()
+    (step, place), saved = run.resume(), time.monotonic()
     with own_randomness(next(model.parameters()).device):
-        batches = _batches(loader, seed, step)
+        batches = _Stream(loader, seed, step, place)
         model.train()
         with DeferredInterrupt(insistent=True) as interrupt:
             for now in range(step, steps):
@@ -118,43 +123,61 @@ def collect(
                 optimizer.step()
                 if now + 1 > burn_in and (now + 1 - burn_in) % every == 0:
                     moments.update()
+                    if not all(bool(mean.isfinite().all()) for mean in moments.mean.values()):
+                        raise DivergedError(f"a weight is not finite after step {now + 1}; try a smaller learning rate")
                 report({"step": now + 1, "steps": steps, "loss": value.item(), "snapshots": moments.number})
                 if interrupt.requested or time.monotonic() - saved > checkpoint_seconds or now + 1 == steps:
-                    run.save(now + 1)
+                    run.save(now + 1, batches.place)
                     saved = time.monotonic()
                 if interrupt.requested:
                     raise KeyboardInterrupt
-        return _finish(model, moments, backbone, _batches(loader, seed, 0), loss, settings)
+        return _finish(model, moments, backbone, _Stream(loader, seed, 0, 0), loss, settings)
 
 
 def _backbone(model: nn.Module, head: Head) -> dict[str, nn.Parameter]:
     """What the posterior is of; all trainable weights if the head is an empty tuple."""
     if head is not None and not isinstance(head, str) and not tuple(head):
-        return {name: p for name, p in unwrap(model).named_parameters() if p.requires_grad}
+        return trainable(model)
     return split_head(model, head)[0]
 
 
-def _batches(loader: Iterable[Any], seed: int, step: int) -> Iterator[Any]:
-    """Batches from a step on; what is random in a batch, and in the step after it, is a function of seed and step.
+class _Stream:
+    """Batches without end; what is random in a batch, and in the step after it, is a function of seed and step.
 
-    Raises:
-        ValueError: If the loader has no batches.
+    Args:
+        loader: Read again and again.
+        seed: Of all.
+        step: Of the next batch.
+        place: Of the next batch in its epoch; what comes before it was seen before an interruption.
     """
-    length = len(loader) if isinstance(loader, Sized) else 0
-    now = step - step % length if length else step
-    while True:
-        first, batches = now, iter(loader)
-        while True:
-            seed_step(seed, now)
+
+    def __init__(self, loader: Iterable[Any], seed: int, step: int, place: int) -> None:
+        self.loader, self.seed, self.step, self.place = loader, seed, step, 0
+        self._begin(step - place)
+        for earlier in range(place):
+            self._draw(step - place + earlier)
+
+    def _begin(self, step: int) -> None:
+        seed_step(self.seed, step)  # some loaders draw their order now, some with the first batch
+        self._batches, self.place = iter(self.loader), 0
+
+    def _draw(self, step: int) -> Any:
+        seed_step(self.seed, step)
+        batch = next(self._batches)
+        self.place += 1
+        return batch
+
+    def __next__(self) -> Any:
+        try:
+            batch = self._draw(self.step)
+        except StopIteration:
+            self._begin(self.step)
             try:
-                batch = next(batches)
+                batch = self._draw(self.step)
             except StopIteration:
-                break
-            now += 1
-            if now > step:  # others were seen before the interruption
-                yield batch
-        if now == first:
-            raise ValueError("the loader has no batches")
+                raise ValueError("the loader has no batches") from None
+        self.step += 1
+        return batch
 
 
 class _Run:
@@ -171,7 +194,7 @@ class _Run:
         self.model, self.optimizer, self.moments = model, optimizer, moments
         self.settings, self.path = settings, path
 
-    def save(self, step: int) -> None:
+    def save(self, step: int, place: int) -> None:
         """Write the checkpoint."""
         if self.path is None:
             return
@@ -185,16 +208,19 @@ class _Run:
                 if s.get("momentum_buffer") is not None
             },
         }
-        write_tensors(self.path, tensors, {"step": step, "settings": self.settings})
+        write_tensors(self.path, tensors, {"step": step, "place": place, "settings": self.settings})
 
-    def resume(self) -> int:
-        """Load the checkpoint, if there is one, and return its step."""
+    def resume(self) -> tuple[int, int]:
+        """Load the checkpoint, if there is one, and return its step and the place in its epoch."""
         if self.path is None or not self.path.exists():
-            return 0
+            return 0, 0
         tensors, notes = read_tensors(self.path)
+        if not isinstance(notes, dict) or "settings" not in notes:
+            raise ValueError(f"{self.path} is no checkpoint of a collection")
         stored = notes["settings"]
         if differences := [f"{n}: {stored.get(n)!r} -> {v!r}" for n, v in self.settings.items() if stored.get(n) != v]:
-            raise ValueError(f"{self.path} is of other settings: " + "; ".join(differences))
+            hint = "delete it to begin anew, or choose another name"
+            raise ValueError(f"{self.path} is of other settings ({hint}): " + "; ".join(differences))
 
         def part(prefix: str) -> dict[str, Tensor]:
             return {n.removeprefix(prefix): v for n, v in tensors.items() if n.startswith(prefix)}
@@ -204,34 +230,37 @@ class _Run:
         state = self.optimizer.state_dict()
         state["state"] = {int(i): {"momentum_buffer": value.clone()} for i, value in part("optimizer.").items()}
         self.optimizer.load_state_dict(state)
-        return int(notes["step"])
+        return int(notes["step"]), int(notes["place"])
 
 
-@torch.no_grad()
 def _finish(
     model: nn.Module,
     moments: Moments,
     backbone: dict[str, nn.Parameter],
-    batches: Iterator[Any],
+    batches: _Stream,
     loss: Loss,
     settings: dict[str, Any],
 ) -> SourcePosterior:
-    """Put the network at the mean and estimate its batch-normalisation statistics there."""
-    if moments.rank > moments.number:
-        warnings.warn(f"{moments.number} snapshots are fewer than rank={moments.rank} deviations", stacklevel=3)
-    for name, parameter in backbone.items():
-        parameter.copy_(moments.mean[name])
-    layers = [m for m in model.modules() if isinstance(m, _BatchNorm) and m.track_running_stats]
+    """Put the backbone at the mean and estimate its batch-normalisation statistics there."""
+    if moments.rank >= moments.number:
+        warnings.warn(f"{moments.number} snapshots have fewer than rank={moments.rank} deviations", stacklevel=3)
+    with torch.no_grad():
+        for name, parameter in backbone.items():
+            parameter.copy_(moments.mean[name])
+    layers = [m for m in model.modules() if isinstance(m, _BatchNorm) and m.track_running_stats and m.training]
     momenta = [layer.momentum for layer in layers]
-    if layers:
+    model.eval()
+    try:
         for layer in layers:
             layer.reset_running_stats()
             layer.momentum = None  # a plain average
-        for _ in range(min(settings["steps"], 100)):
+            layer.train()
+        for _ in range(min(settings["steps"], 100) if layers else 0):
             loss(model, next(batches))
+    finally:
         for layer, momentum in zip(layers, momenta, strict=True):
             layer.momentum = momentum
-    model.eval()
+        model.eval()
     buffers = {name: b.detach().cpu().clone() for name, b in unwrap(model).named_buffers()}
     parts = (moments.mean, moments.variance(), moments.deviations())
     mean, variance, deviations = ({name: value.cpu() for name, value in part.items()} for part in parts)

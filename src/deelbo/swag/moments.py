@@ -36,7 +36,7 @@ class Moments:
         device: torch.device | str | None = None,
     ) -> None:
         if not weights:
-            raise ValueError("no weights to gather moments of")
+            raise ValueError("no weights to gather moments of: is the backbone frozen?")
         if rank < 0:
             raise ValueError(f"rank={rank} is negative")
         self.weights, self.rank, self.number = dict(weights), rank, 0
@@ -74,14 +74,18 @@ class Moments:
         return {name: squares / self.number for name, squares in self._squares.items()}
 
     def deviations(self) -> dict[str, Tensor]:
-        """Return the last deviations of each weight, [at most K, ...], the newest first."""
-        number = min(self.number, self.rank)
+        """Return the last deviations of each weight, [at most K, ...], the newest first.
+
+        The first snapshot has none: it was the mean.
+        """
+        number = min(max(self.number - 1, 0), self.rank)
         order = [(self.number - 1 - back) % self.rank for back in range(number)]
         return {name: rows[order] for name, rows in self._rows.items()}
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return all that is kept."""
-        parts = {"mean": self.mean, "squares": self._squares, "rows": self._rows}
+        rows = {name: rows[: self.number] for name, rows in self._rows.items()}  # those that are filled
+        parts = {"mean": self.mean, "squares": self._squares, "rows": rows}
         state = {f"{part}.{name}": value for part, values in parts.items() for name, value in values.items()}
         return {**state, "number": torch.tensor(self.number)}
 
@@ -89,5 +93,6 @@ class Moments:
         """Go on from a state."""
         for part, values in (("mean", self.mean), ("squares", self._squares), ("rows", self._rows)):
             for name, value in values.items():
-                value.copy_(state[f"{part}.{name}"])
+                stored = state[f"{part}.{name}"]
+                (value[: len(stored)] if part == "rows" else value).copy_(stored)
         self.number = int(state["number"])

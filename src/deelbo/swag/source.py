@@ -135,6 +135,7 @@ class SourcePosterior:
             "missing": sorted(set(own) - set(stored)),
             "unknown": sorted(set(stored) - set(own)),
             "other shape": [f"{n} {stored[n]} instead of {own[n]}" for n in own if n in stored and stored[n] != own[n]],
+            "damaged": [n for n, shape in stored.items() if not self._whole(n, shape)],
         }
         problems = [
             f"{what} {', '.join(names[:4])}{f' and {len(names) - 4} more' if len(names) > 4 else ''}"
@@ -145,6 +146,12 @@ class SourcePosterior:
             network = type(unwrap(model)).__name__
             raise ValueError(f"the source posterior is of another network than {network}: {'; '.join(problems)}")
 
+    def _whole(self, name: str, shape: list[int]) -> bool:
+        variance, rows = self.variance.get(name), self.deviations.get(name)
+        if variance is None or rows is None:
+            return False
+        return list(variance.shape) == shape and list(rows.shape) == [self.rank, *shape]
+
 
 def fingerprint(path: str | Path) -> str:
     """Return a hash of a file's content."""
@@ -152,7 +159,7 @@ def fingerprint(path: str | Path) -> str:
     with Path(path).open("rb") as file:
         while block := file.read(2**20):
             digest.update(block)
-    return digest.hexdigest()
+    return digest.hexdigest()[:16]
 
 
 def load_source(path: str | Path, rank: int | None = None) -> SourcePosterior:

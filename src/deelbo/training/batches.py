@@ -21,9 +21,11 @@ def own_randomness(device: torch.device) -> Iterator[None]:
     """Give the caller's random numbers back unchanged after the block."""
     state = random.getstate()
     devices = [device] if device.type == "cuda" else []
-    with torch.random.fork_rng(devices):
-        yield
-    random.setstate(state)
+    try:
+        with torch.random.fork_rng(devices):
+            yield
+    finally:
+        random.setstate(state)
 
 
 def seed_step(seed: int, step: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,14 @@ def write_tensors(path: Path, tensors: dict[str, Tensor], notes: dict[str, Any] 
         notes: What belongs to them, such as the step.
     """
     metadata = {"notes": json.dumps(notes)} if notes is not None else None
-    whole = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
-    _replace(path, safetensors.torch.save(whole, metadata))
+    whole, seen = {}, set()
+    for name, tensor in tensors.items():
+        own = tensor.detach().cpu().contiguous()
+        if own.data_ptr() in seen or own.untyped_storage().nbytes() != own.nbytes:
+            own = own.clone()  # safetensors refuses memory that is shared
+        seen.add(own.data_ptr())
+        whole[name] = own
+    _replace(path, lambda beside: safetensors.torch.save_file(whole, beside, metadata))
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], Any]:
@@ -46,7 +53,8 @@ def write_json(path: Path, value: Any) -> None:
 
 def write_text(path: Path, text: str) -> None:
     """Write text; an existing file is replaced in one instant."""
-    _replace(path, text.encode(errors="replace"))  # file names need not be valid text
+    content = text.encode(errors="replace")  # file names need not be valid text
+    _replace(path, lambda beside: beside.write_bytes(content))
 
 
 def read_json(path: Path) -> Any:
@@ -61,13 +69,12 @@ def read_json(path: Path) -> Any:
         raise ValueError(f"{path} is damaged: {error}") from error
 
 
-def _replace(path: Path, content: bytes) -> None:
+def _replace(path: Path, write: Callable[[Path], object]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        with beside.open("wb") as file:
-            file.write(content)
-            file.flush()
+        write(beside)
+        with beside.open("rb+") as file:
             os.fsync(file.fileno())
         beside.replace(path)
     except OSError as error:
