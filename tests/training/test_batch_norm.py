@@ -19,3 +19,19 @@ def test_statistics_are_those_of_the_data_at_the_weights_in_place():
 
 def test_networks_without_batch_norm_are_not_called():
     refresh_batch_norm(nn.Linear(2, 2), iter([None]))
+
+
+def test_layers_that_the_network_keeps_frozen_stay_as_they_are():
+    class Frozen(nn.Sequential):
+        def train(self, mode=True):
+            super().train(mode)
+            self[1].eval()
+            return self
+
+    net = Frozen(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.BatchNorm1d(4))
+    net[1].running_mean.fill_(9)
+    net.eval()
+    refresh_batch_norm(net, [torch.randn(16, 3)])
+    assert (net[1].running_mean == 9).all()
+    assert (net[2].running_mean != 0).any()
+    assert not any(m.training for m in net.modules())

@@ -12,7 +12,6 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from deelbo._interrupt import DeferredInterrupt
 from deelbo._modules import trainable, unwrap
@@ -20,6 +19,7 @@ from deelbo.priors.head import split_head
 from deelbo.priors.transfer import Head
 from deelbo.swag.moments import Moments
 from deelbo.swag.source import SourcePosterior
+from deelbo.training.batch_norm import refresh_batch_norm
 from deelbo.training.batches import logits, own_randomness, seed_step, split_labels, to_device
 from deelbo.training.checkpoint import read_tensors, write_tensors
 
@@ -247,20 +247,13 @@ def _finish(
     with torch.no_grad():
         for name, parameter in backbone.items():
             parameter.copy_(moments.mean[name])
-    layers = [m for m in model.modules() if isinstance(m, _BatchNorm) and m.track_running_stats and m.training]
-    momenta = [layer.momentum for layer in layers]
+
+    def forward(network: nn.Module, batch: Any) -> None:
+        with torch.enable_grad():  # some losses differentiate
+            loss(network, batch)
+
+    refresh_batch_norm(model, (next(batches) for _ in range(min(settings["steps"], 100))), forward)
     model.eval()
-    try:
-        for layer in layers:
-            layer.reset_running_stats()
-            layer.momentum = None  # a plain average
-            layer.train()
-        for _ in range(min(settings["steps"], 100) if layers else 0):
-            loss(model, next(batches))
-    finally:
-        for layer, momentum in zip(layers, momenta, strict=True):
-            layer.momentum = momentum
-        model.eval()
     buffers = {name: b.detach().cpu().clone() for name, b in unwrap(model).named_buffers()}
     parts = (moments.mean, moments.variance(), moments.deviations())
     mean, variance, deviations = ({name: value.cpu() for name, value in part.items()} for part in parts)

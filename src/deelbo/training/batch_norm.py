@@ -6,7 +6,7 @@ objective is estimated and the network is kept is worth several points of accura
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import torch
 from torch import nn
@@ -16,17 +16,24 @@ from deelbo.training.batches import Inputs, logits
 
 
 @torch.no_grad()
-def refresh_batch_norm(network: nn.Module, batches: Iterable[Inputs]) -> None:
+def refresh_batch_norm(
+    network: nn.Module, batches: Iterable[Inputs], forward: Callable[[nn.Module, Inputs], object] = logits
+) -> None:
     """Replace running means and variances by their averages over the batches, at the weights in place.
 
     Args:
-        network: Any network; without batch normalisation nothing happens. Modes and momenta are left as they were.
+        network: Any network; without batch normalisation nothing happens. Modes and momenta are left as they were, and
+            so are layers that the network itself keeps in eval mode while it trains.
         batches: Inputs without labels, of nearly equal sizes: each counts the same.
+        forward: Runs the network on a batch.
     """
-    layers = [m for m in network.modules() if isinstance(m, _BatchNorm) and m.track_running_stats]
+    modes = {module: module.training for module in network.modules()}
+    network.train()
+    layers = [m for m in network.modules() if isinstance(m, _BatchNorm) and m.track_running_stats and m.training]
+    for module, training in modes.items():
+        module.training = training
     if not layers:
         return
-    modes = {module: module.training for module in network.modules()}
     momenta = [layer.momentum for layer in layers]
     network.eval()
     try:
@@ -35,7 +42,7 @@ def refresh_batch_norm(network: nn.Module, batches: Iterable[Inputs]) -> None:
             layer.momentum = None  # a plain average
             layer.train()
         for inputs in batches:
-            logits(network, inputs)
+            forward(network, inputs)
     finally:
         for layer, momentum in zip(layers, momenta, strict=True):
             layer.momentum = momentum
