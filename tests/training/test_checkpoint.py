@@ -40,3 +40,18 @@ def test_damaged_files_say_so(tmp_path):
     (tmp_path / "run.json").write_text('{"a": ')
     with pytest.raises(ValueError, match=r"run.json is damaged"):
         read_json(tmp_path / "run.json")
+
+
+def test_files_have_ordinary_permissions(tmp_path):
+    (tmp_path / "ordinary").touch()
+    write_tensors(tmp_path / "a.safetensors", {"a": torch.ones(2)})
+    assert (tmp_path / "a.safetensors").stat().st_mode == (tmp_path / "ordinary").stat().st_mode
+
+
+def test_shared_memory_and_views_are_written_whole(tmp_path):
+    base = torch.arange(6.0)
+    write_tensors(tmp_path / "a.safetensors", {"a": base, "b": base, "c": base[2:4], "d": base.reshape(2, 3).T})
+    found, _ = read_tensors(tmp_path / "a.safetensors")
+    assert torch.equal(found["b"], base)
+    assert torch.equal(found["c"], base[2:4])
+    assert torch.equal(found["d"], base.reshape(2, 3).T)

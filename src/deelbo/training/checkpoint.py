@@ -73,7 +73,10 @@ def _replace(path: Path, write: Callable[[Path], object]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
+        beside.touch()
+        mode = beside.stat().st_mode
         write(beside)
+        beside.chmod(mode)  # safetensors makes files that nobody else can read
         with beside.open("rb+") as file:
             os.fsync(file.fileno())
         beside.replace(path)
