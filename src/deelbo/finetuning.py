@@ -152,15 +152,25 @@ def _result(
     )
 
 
+def check_device(device: str) -> None:
+    """Refuse a device that this machine has not.
+
+    Raises:
+        ValueError: If it has not; the message says which there are.
+    """
+    kinds = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    if not kinds.get(device.split(":")[0]):
+        raise ValueError(
+            f"device={device!r} is not on this machine; there is {', '.join(k for k in kinds if kinds[k])}"
+        )
+
+
 def _accelerator(device: str | None, precision: str, log: str | None, folder: Path | None) -> Any:
     accelerate = require("accelerate", "training")
     if precision not in ("no", "fp16", "bf16"):
         raise ValueError(f"precision={precision!r}, but it is one of no, fp16, bf16")
-    kinds = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
-    if device is not None and not kinds.get(device.split(":")[0]):
-        raise ValueError(
-            f"device={device!r} is not on this machine; there is {', '.join(k for k in kinds if kinds[k])}"
-        )
+    if device is not None:
+        check_device(device)
     options = {"cpu": device == "cpu", "mixed_precision": precision, "log_with": log, "project_dir": folder}
     try:
         accelerator = accelerate.Accelerator(**options)

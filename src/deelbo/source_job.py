@@ -11,7 +11,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from deelbo.data import Data, load_data
-from deelbo.finetuning import locked
+from deelbo.finetuning import check_device, locked
 from deelbo.job import Job, stage
 from deelbo.models import load_model
 from deelbo.swag import DivergedError, SourcePosterior, collect, read_released
@@ -21,7 +21,7 @@ Report = Callable[[dict[str, Any]], None]
 
 def collect_job(
     job: Job, settings: dict[str, Any], out: Path, batch_size: int, device: str, report: Report
-) -> SourcePosterior:
+) -> tuple[SourcePosterior, Path]:
     """Train on a source task, gather its posterior and write it; an interrupted collection goes on.
 
     Args:
@@ -32,15 +32,15 @@ def collect_job(
         device: PyTorch's name for it.
         report: Called with {"note": text}, {"stage": name, "done": n, "total": n} and the events of `collect`.
 
+    Returns:
+        The posterior, and where it is: at `out`, or beside it if a file appeared there meanwhile.
+
     Raises:
         FileExistsError: If the file is there already.
         ValueError: If data, model or settings are not what they should be.
     """
     _check_free(out)
-    try:
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:
-        raise ValueError(f"device={device!r} is not on this machine") from error
+    check_device(device)
     columns = {"text_column": job.text_column, "label_column": job.label_column}
     data = load_data(job.data, data_dir=job.data_dir, skip_bad=job.skip_bad, **columns)
     for note in data.notes:
@@ -53,7 +53,7 @@ def collect_job(
 
 def _collect(
     job: Job, settings: dict[str, Any], out: Path, batch_size: int, device: str, data: Data, report: Report
-) -> SourcePosterior:
+) -> tuple[SourcePosterior, Path]:
     torch.default_generator.manual_seed(settings.get("seed", 0))  # of the new classifier's weights
     loaded = load_model(
         job.model, data.kind, data.classes, weights=job.weights, image_size=job.image_size, max_length=job.max_length
@@ -80,10 +80,9 @@ def _collect(
         raise
     if out.exists():  # since training began
         out = out.with_stem(out.stem + "-new")
-        report({"note": f"the file appeared meanwhile; this one is called {out}"})
     found.save(out)
     checkpoint.unlink(missing_ok=True)
-    return found
+    return found, out
 
 
 def convert_job(name: str, model: str, head: str | None, out: Path) -> SourcePosterior:

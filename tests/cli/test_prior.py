@@ -117,6 +117,22 @@ def test_killed_and_started_again(made, tmp_path):
     assert all(torch.equal(first.deviations[n], second.deviations[n]) for n in first.mean)
 
 
+def test_a_file_that_appears_meanwhile_is_not_overwritten(made, tmp_path, monkeypatch, capsys):
+    import deelbo.source_job as module
+
+    out, collect = tmp_path / "prior.safetensors", module.collect
+
+    def meanwhile(*arguments, **options):
+        out.write_text("something of the user's")
+        return collect(*arguments, **options)
+
+    monkeypatch.setattr(module, "collect", meanwhile)
+    assert main(["prior", str(made / "data"), *MODEL, "--out", str(out), *FAST]) == 0
+    assert out.read_text() == "something of the user's"
+    assert "ptyl:" + str(tmp_path / "prior-new.safetensors") in capsys.readouterr().out
+    assert load_source(tmp_path / "prior-new.safetensors").rank == 4
+
+
 def test_refusals(made, tmp_path, capsys):
     data = str(made / "data")
     for arguments, message in (
@@ -126,6 +142,7 @@ def test_refusals(made, tmp_path, capsys):
         ([data, *MODEL, "--out", str(made / "prior.safetensors")], "exists already"),
         ([data, *MODEL, "--out", str(tmp_path / "a.safetensors"), "--every", "9999"], "fewer than two snapshots"),
         ([data, *MODEL, "--out", str(tmp_path / "a.safetensors"), "--head", "nose"], "names no parameter"),
+        ([data, *MODEL, "--out", str(tmp_path / "a.safetensors"), "--device", "gpu"], "there is cpu"),
         (
             ["--released", str(tmp_path / "x"), "--model", "pictures:small", "--out", str(tmp_path / "a.safetensors")],
             "x_mean.pt",

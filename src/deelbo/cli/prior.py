@@ -74,7 +74,7 @@ def prior(
     }  # fmt: skip
     with SourceProgress(quiet) as progress:
         try:
-            found = collect_job(job, settings, out, batch_size, device, progress)
+            found, out = collect_job(job, settings, out, batch_size, device, progress)
         except KeyboardInterrupt:
             again = shlex.join(["deelbo", *sys.argv[1:]])
             saved = out.with_name(out.name + ".part").exists()
