@@ -128,8 +128,8 @@ def test_wrong_groups_are_refused():
         PriorGroup([net.head.bias], mean=torch.zeros(4))
     with pytest.raises(ValueError, match="mean must be one tensor for each of the 1 parameters"):
         PriorGroup([net.head.bias], mean=[torch.zeros(4)])
-    for bad in (0.0, -1.0, math.nan, math.inf):
-        with pytest.raises(ValueError, match="positive and finite"):
+    for bad in (0.0, -1.0, math.nan):
+        with pytest.raises(ValueError, match="must be positive"):
             PriorGroup([net.head.bias], variance=bad)
     prior = deelbo.priors.l2_zero(net, head="head")
     with pytest.raises(ValueError, match='no group "bakbone"; its groups: backbone, head'):

@@ -8,7 +8,7 @@ from torch.utils.data import TensorDataset
 
 from deelbo.methods import make_method
 from deelbo.training.batches import even_parts
-from deelbo.training.loop import Candidate
+from deelbo.training.loop import Candidate, _View
 from deelbo.training.settings import Settings
 
 
@@ -84,7 +84,7 @@ def test_early_value_is_the_objective_at_the_best_scale():
     for running in (fast, slow):
         for _ in running.advance(8):
             pass
-    raw = [running.method.value(lambda r=running: r._log_likelihood(range(96)), 3) for running in (fast, slow)]
+    raw = [running.method.value(_View(running, list(range(96))), 3) for running in (fast, slow)]
     assert raw[0] < raw[1]
     early = [running.value(final=False) for running in (fast, slow)]
     assert early[0] > early[1]
@@ -94,5 +94,5 @@ def test_early_value_is_the_objective_at_the_best_scale():
     for factor in (1 / 16, 1, 16):
         fast.method.posterior.set_scale(best * factor)
         assert fast.method.posterior.scale.item() == pytest.approx(best * factor, rel=1e-5)
-        values.append(fast.method.value(lambda: fast._log_likelihood(range(96)), 3))
+        values.append(fast.method.value(_View(fast, list(range(96))), 3))
     assert max(values) == values[1]

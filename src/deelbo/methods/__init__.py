@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from torch import nn
 
+from deelbo.methods.laplace import LaplaceMarginalLikelihood
 from deelbo.methods.point import MaximumAPosteriori
 from deelbo.methods.variational import Variational
 from deelbo.priors import GaussianPrior, l2_sp, l2_zero, per_layer
@@ -14,7 +15,7 @@ from deelbo.swag import SourcePosterior, load_source
 from deelbo.training.method import Method
 from deelbo.training.settings import Settings
 
-__all__ = ["MaximumAPosteriori", "Variational", "make_method", "make_prior"]
+__all__ = ["LaplaceMarginalLikelihood", "MaximumAPosteriori", "Variational", "make_method", "make_prior"]
 
 
 def make_prior(
@@ -42,5 +43,7 @@ def make_method(
     prior = make_prior(settings, network, head, source)
     if settings.method == "map":
         return MaximumAPosteriori(network, prior, num_data, settings.prior_variances or {})
+    if settings.method == "la-lml":
+        return LaplaceMarginalLikelihood(network, prior, num_data)
     kappa = 1.0 if settings.method == "elbo" else settings.kappa
     return Variational(network, prior, num_data, kappa, settings.init_scale, settings.seed)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor, nn
 
 from deelbo.priors import GaussianPrior
+from deelbo.training.method import TrainingView
 
 
 class MaximumAPosteriori:
@@ -17,7 +19,7 @@ class MaximumAPosteriori:
         network: Bare, or wrapped for data parallelism.
         prior: Over its trainable parameters.
         num_data: N.
-        variances: Of each group of the prior.
+        variances: Of each group of the prior; infinity for no regularisation.
 
     Raises:
         ValueError: If a group has no variance.
@@ -39,25 +41,33 @@ class MaximumAPosteriori:
         before_prior()
         self.prior.add_gradient(1 / self.num_data)
 
+    def end_epoch(self, examples: TrainingView) -> None:
+        """Nothing: the variances stay."""
+
     @torch.no_grad()
-    def value(self, log_likelihood: Callable[[], Tensor], samples: int) -> float:
+    def value(self, examples: TrainingView, samples: int) -> float:
         """Return log p(y | theta) + log p(theta)."""
         training = self.network.training
         self.network.eval()
         try:
-            return float(log_likelihood()) + float(self.prior.log_prob())
+            return float(examples.log_likelihood()) + self._log_prior()
         finally:
             self.network.train(training)
 
-    def early_value(self, log_likelihood: Callable[[], Tensor], samples: int) -> float:
+    def _log_prior(self) -> float:
+        """A flat prior has a density of its own choice: that of a unit volume."""
+        groups = self.prior.named_groups().values()
+        return sum(group.log_prob() for group in groups if group.variance < math.inf)
+
+    def early_value(self, examples: TrainingView, samples: int) -> float:
         """Return the same: there are no other parameters."""
-        return self.value(log_likelihood, samples)
+        return self.value(examples, samples)
 
     def learned(self) -> dict[str, float]:
         """Return the prior's part of the loss and its variances, which stay."""
         return {
             **{f"variance_{name}": value for name, value in self.prior.variances.items()},
-            "penalty": -float(self.prior.log_prob()) / self.num_data,
+            "penalty": -self._log_prior() / self.num_data,
         }
 
     def state_dict(self) -> dict[str, Tensor]:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from deelbo.objective import DataEmphasizedELBO
 from deelbo.posteriors import IsotropicPosterior
 from deelbo.priors import GaussianPrior
+from deelbo.training.method import TrainingView
 
 
 class Variational:
@@ -43,19 +44,22 @@ class Variational:
         before_prior()
         self.objective.backward()
 
-    def value(self, log_likelihood: Callable[[], Tensor], samples: int) -> float:
+    def end_epoch(self, examples: TrainingView) -> None:
+        """Nothing: every step learns."""
+
+    def value(self, examples: TrainingView, samples: int) -> float:
         """Return J at the optimal prior variances."""
         self.prior.update_variances(self.posterior)
-        return float(self.objective.estimate(log_likelihood, samples))
+        return float(self.objective.estimate(examples.log_likelihood, samples))
 
-    def early_value(self, log_likelihood: Callable[[], Tensor], samples: int) -> float:
+    def early_value(self, examples: TrainingView, samples: int) -> float:
         """Return max over the scale of J, on a grid upwards from the current one.
 
         The scale starts tiny and is learned by gradient, so at first every move of the means costs D/2 log(1 + |move|^2
         / (D scale^2)): J falls before it rises, the deeper the larger the learning rate. At the best scale it does not.
         """
         best = -math.inf
-        while (value := self.value(log_likelihood, samples)) > best:
+        while (value := self.value(examples, samples)) > best:
             best = value
             self.posterior.set_scale(4 * self.posterior.scale.item())
         return best

@@ -34,6 +34,10 @@ class Covariance(nn.Module, ABC):
         """Return the chunks of diag(Sigma^-1); None stands for ones."""
 
     @abstractmethod
+    def inverse_part(self, index: int, weight: Tensor) -> tuple[Tensor, Tensor]:
+        """Return a and B^T of Sigma^-1 = diag(a) - B B^T for weight number `index`: flat (or one number), [K, size]."""
+
+    @abstractmethod
     def quadratic(self, weights: Sequence[Tensor], chunks: Chunks, mean: OptionalChunks) -> tuple[float, Tensor | None]:
         """Return d^T Sigma^-1 d, and what `add_gradient` can reuse at the same weights."""
 
@@ -69,6 +73,10 @@ class Identity(Covariance):
     def inverse_diagonal(self, weights: Sequence[Tensor], chunks: Chunks) -> OptionalChunks:
         """Return None, for ones."""
         return [None] * len(chunks)
+
+    def inverse_part(self, index: int, weight: Tensor) -> tuple[Tensor, Tensor]:
+        """Return 1, and no columns."""
+        return torch.ones((), dtype=weight.dtype, device=weight.device), weight.new_empty(0, weight.numel())
 
     def quadratic(self, weights: Sequence[Tensor], chunks: Chunks, mean: OptionalChunks) -> tuple[float, Tensor | None]:
         """Return |d|^2."""
@@ -165,6 +173,14 @@ class DiagonalPlusLowRank(Covariance):
 
         over_chunks(task, result, self.inverse.chunks(weights), *self._columns(weights))
         return result
+
+    def inverse_part(self, index: int, weight: Tensor) -> tuple[Tensor, Tensor]:
+        """Return A^-1, and B^T = L^-1 U^T A^-1."""
+        inverse, *columns = (list(part.buffers())[index].to(weight).flatten() for part in (self.inverse, *self.factors))
+        if not columns:
+            return inverse, inverse.new_empty(0, len(inverse))
+        scaled = torch.stack(columns) * inverse
+        return inverse, torch.linalg.solve_triangular(self._cholesky.to(scaled), scaled, upper=False)
 
     def quadratic(self, weights: Sequence[Tensor], chunks: Chunks, mean: OptionalChunks) -> tuple[float, Tensor | None]:
         """Return d^T Sigma^-1 d, and t."""

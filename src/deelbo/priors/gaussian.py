@@ -163,7 +163,7 @@ class GaussianPrior(nn.Module):
         """Set some variances by hand: for MAP training, or to draw the objective over them.
 
         Raises:
-            ValueError: If a name is unknown or a value not positive.
+            ValueError: If a name is unknown or a value not positive. Infinity stands for a flat prior.
         """
         groups = self.named_groups()
         for name, value in variances.items():
@@ -221,6 +221,6 @@ def shaped_like(weights: Sequence[Tensor], values: Tensor | Sequence[Tensor], wh
 
 
 def _positive(value: float) -> float:
-    if not 0 < value < math.inf:
-        raise ValueError(f"a prior variance must be positive and finite, not {value}")
+    if not value > 0:
+        raise ValueError(f"a prior variance must be positive, not {value}")
     return float(value)

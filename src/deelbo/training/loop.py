@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -84,6 +85,8 @@ class Candidate:
         while self.step < min(until, self.settings.steps) and not self.diverged:
             self._one_step()
             epoch = steps_per_epoch(self.num_data, self.settings.batch_size)
+            if self.step % epoch == 0:
+                self._end_epoch()
             if self._cooling is None and (self.step % epoch == 0 or self.step == until):
                 self._record()
             yield self.step
@@ -184,18 +187,21 @@ class Candidate:
         samples = self.settings.samples if final else min(EARLY_SAMPLES, self.settings.samples)
         buffers = {name: b.clone() for name, b in self.network.named_buffers()}
 
-        def log_likelihood() -> Tensor:
-            self._refresh_batch_norm(few)
-            return self._log_likelihood(everything if final else few)
-
         estimate = self.method.value if final else self.method.early_value
-        value = self._agreed(estimate(log_likelihood, samples))
+        value = self._agreed(estimate(_View(self, everything if final else few, few), samples))
         for name, buffer in self.network.named_buffers():
             buffer.copy_(buffers[name])
         if final:
             self._refresh_batch_norm(everything)
         self.clock["values"] += time.perf_counter() - start
         return value if math.isfinite(value) else -math.inf
+
+    def _end_epoch(self) -> None:
+        if self.diverged:
+            return
+        start = time.perf_counter()
+        self.method.end_epoch(_View(self, list(range(self.num_data))))
+        self.clock["steps"] += time.perf_counter() - start  # it is part of the training
 
     def _agreed(self, value: float) -> float:
         """All processes must decide alike, and their last bits may differ."""
@@ -250,6 +256,27 @@ class Candidate:
         notes = _copy(notes)
         self.step, self.history, self._epoch = notes["step"], notes["history"], notes["epoch"]
         self.clock, self._cooling = notes["clock"], None
+
+
+@dataclass(frozen=True)
+class _View:
+    """What a method may ask; see `TrainingView`. The statistics are estimated on some examples, or stay."""
+
+    candidate: Candidate
+    indices: list[int]
+    refresh: list[int] | None = None
+
+    def log_likelihood(self) -> Tensor:
+        if self.refresh is not None:
+            self.candidate._refresh_batch_norm(self.refresh)
+        return self.candidate._log_likelihood(self.indices)
+
+    def batches(self) -> Iterator[tuple[Any, Tensor]]:
+        return self.candidate._plain_batches(self.indices)
+
+    @property
+    def share(self) -> float:
+        return len(self.indices) / self.candidate.num_data
 
 
 MakeCandidate = Callable[[float], Candidate]

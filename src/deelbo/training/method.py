@@ -7,6 +7,22 @@ from typing import Protocol
 
 from torch import Tensor, nn
 
+from deelbo.training.batches import Inputs
+
+
+class TrainingView(Protocol):
+    """What a method may ask about the plain training examples, at the weights in place and in eval mode."""
+
+    def log_likelihood(self) -> Tensor:
+        """Return the sum over the training set; batch-normalisation statistics are those of the weights afterwards."""
+
+    def batches(self) -> Iterator[tuple[Inputs, Tensor]]:
+        """Yield inputs and labels."""
+
+    @property
+    def share(self) -> float:
+        """How much of the training set the batches are: sums over them count 1/share times."""
+
 
 class Method(Protocol):
     """A way to regularise the training of one network at one learning rate, made anew for each candidate."""
@@ -22,21 +38,28 @@ class Method(Protocol):
             before_prior: To be called between that and any gradient of the method's own, which is never scaled.
         """
 
-    def value(self, log_likelihood: Callable[[], Tensor], samples: int) -> float:
+    def end_epoch(self, examples: TrainingView) -> None:
+        """Do what the method does once an epoch.
+
+        Args:
+            examples: All training examples.
+        """
+
+    def value(self, examples: TrainingView, samples: int) -> float:
         """Return the training objective, larger being better, at the current parameters in eval mode.
 
         Args:
-            log_likelihood: Returns the sum over the training set at the weights in place.
+            examples: All training examples, or some.
             samples: Draws of the weights, where the method has some.
         """
 
-    def early_value(self, log_likelihood: Callable[[], Tensor], samples: int) -> float:
+    def early_value(self, examples: TrainingView, samples: int) -> float:
         """Return what the objective could be at the current weights, were the method's other parameters at their best.
 
         For comparisons early in training. May change those parameters: the caller restores the state from before.
 
         Args:
-            log_likelihood: See `value`.
+            examples: See `value`.
             samples: See `value`.
         """
 

@@ -6,7 +6,7 @@ import dataclasses
 import math
 from dataclasses import dataclass
 
-METHODS = ("de-elbo", "elbo", "map")
+METHODS = ("de-elbo", "elbo", "map", "la-lml")
 PRIORS = ("l2-sp", "l2-zero", "per-layer", "ptyl:FILE")
 SEARCHES = ("race", "grid")
 OPTIMIZERS = ("sgd", "adamw")
@@ -17,12 +17,14 @@ class Settings:
     """What a run is made of, beside the network and the data.
 
     Args:
-        method: "de-elbo", "elbo" (kappa = 1) or "map" (fixed prior variances, no posterior).
+        method: "de-elbo", "elbo" (kappa = 1), "map" (fixed prior variances, no posterior) or "la-lml" (prior variances
+            learned by Laplace's approximation after every epoch).
         prior: "l2-sp", "l2-zero", "per-layer", or "ptyl:FILE" with the posterior of a source task (`deelbo prior`).
         rank: Of PTYL: how many of the source task's deviations are used.
         diagonal: Of PTYL: what is added to the diagonal of its covariance.
         kappa: How much the data are emphasized; None for max(1, D/N). Only for "de-elbo".
-        prior_variances: The fixed variances of "map", by group, such as {"backbone": 0.1, "head": 1.0}.
+        prior_variances: The fixed variances of "map", by group, such as {"backbone": 0.1, "head": 1.0}; infinity for
+            no regularisation.
         learning_rates: Candidates; the training objective decides.
         lr_search: "race" drops candidates early, "grid" trains each in full.
         steps: Optimizer steps of a full run.
@@ -73,6 +75,8 @@ class Settings:
                 raise ValueError(f"{name}={getattr(self, name)!r}, but it is one of {', '.join(choices)}")
         rates = (self.learning_rates,) if isinstance(self.learning_rates, (int, float)) else self.learning_rates
         object.__setattr__(self, "learning_rates", tuple(float(rate) for rate in rates))
+        if self.prior_variances is not None:  # JSON writes infinity as a word
+            object.__setattr__(self, "prior_variances", {n: float(v) for n, v in self.prior_variances.items()})
         if not self.learning_rates or not all(0 < rate < math.inf for rate in self.learning_rates):
             raise ValueError(f"learning_rates must be positive numbers, not {self.learning_rates}")
         if len(set(self.learning_rates)) != len(self.learning_rates):
@@ -88,7 +92,7 @@ class Settings:
             "clip": self.clip is None or 0 < self.clip < math.inf,
             "init_scale": 0 < self.init_scale < math.inf,
             "seed": 0 <= self.seed < 2**63,
-            "prior_variances": all(0 < v < math.inf for v in (self.prior_variances or {}).values()),
+            "prior_variances": all(v > 0 for v in (self.prior_variances or {}).values()),
         }
         for name, right in ranges.items():
             if not right:
@@ -100,7 +104,10 @@ class Settings:
 
     def as_dict(self) -> dict[str, object]:
         """Return plain values for JSON."""
-        return {**dataclasses.asdict(self), "learning_rates": list(self.learning_rates)}
+        plain = {**dataclasses.asdict(self), "learning_rates": list(self.learning_rates)}
+        if self.prior_variances is not None:
+            plain["prior_variances"] = {n: "inf" if v == math.inf else v for n, v in self.prior_variances.items()}
+        return plain
 
     def differences(self, stored: dict[str, object]) -> list[str]:
         """Say which stored settings are others than these, one line each."""

@@ -1,0 +1,85 @@
+"""The conditional marginal likelihood against its exact value for Bayesian linear regression."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from deelbo.laplace import LaplacePosterior, conditional_likelihood
+from deelbo.laplace.conditional import log_mean
+from deelbo.priors import GaussianPrior, PriorGroup
+
+
+def linear_regression():
+    """Orthogonal inputs, so that a diagonal posterior is exact: y = X w + noise, w ~ N(0, v I)."""
+    generator = torch.Generator().manual_seed(0)
+    basis = torch.linalg.qr(torch.randn(30, 4, generator=generator, dtype=torch.float64)).Q * 5
+    new = torch.randn(6, 4, generator=generator, dtype=torch.float64)
+    noise, variance = 0.5, 1.5
+    truth = torch.randn(4, generator=generator, dtype=torch.float64)
+    y = basis @ truth + noise * torch.randn(30, generator=generator, dtype=torch.float64)
+    y_new = new @ truth + noise * torch.randn(6, generator=generator, dtype=torch.float64)
+    return basis, y, new, y_new, noise, variance
+
+
+def test_agrees_with_bayesian_linear_regression():
+    X, y, X_new, y_new, noise, variance = linear_regression()
+    precision = X.T @ X / noise**2 + torch.eye(4, dtype=torch.float64) / variance
+    mean = torch.linalg.solve(precision, X.T @ y / noise**2)
+    covariance = X_new @ torch.linalg.solve(precision, X_new.T) + noise**2 * torch.eye(6, dtype=torch.float64)
+    exact = torch.distributions.MultivariateNormal(X_new @ mean, covariance).log_prob(y_new)
+
+    layer = nn.Linear(4, 1, bias=False, dtype=torch.float64)
+    layer.weight.data.copy_(mean[None])
+    prior = GaussianPrior({"all": PriorGroup([layer.weight], variance=variance)})
+    posterior = LaplacePosterior(prior, {"all": [(X.T @ X / noise**2).diagonal()[None]]}, 0.0)
+
+    def log_likelihood():
+        return torch.distributions.Normal(layer(X_new)[:, 0], noise).log_prob(y_new).sum().detach()
+
+    values = []
+    for seed in range(20_000):
+        with posterior.sample(seed):
+            values.append(log_likelihood())
+    values = torch.stack(values)
+    ratios = (values - values.max()).exp()
+    error = float(ratios.std() / ratios.mean() / math.sqrt(len(values)))
+    assert error < 0.02
+    assert log_mean(values) == pytest.approx(float(exact), abs=4 * error)
+    # The paper's 20 draws: the same within their own Monte Carlo error.
+    assert abs(log_mean(values[:20]) - float(exact)) < 4 * float(ratios.std() / ratios.mean() / math.sqrt(20))
+    # The mean of the logarithms, the sums in the wrong order, is another number.
+    assert float(values.mean()) < log_mean(values) - 0.05
+
+
+def classifier(seed=0):
+    torch.manual_seed(seed)
+    layer = nn.Linear(2, 2, bias=False, dtype=torch.float64)
+    layer.weight.data.copy_(torch.tensor([[-3.0, 0.0], [3.0, 0.0]]))
+    x = torch.randn(40, 2, dtype=torch.float64)
+    labels = (x[:, 0] > 0).long()
+    prior = GaussianPrior({"all": PriorGroup([layer.weight], variance=1e6)})
+    posterior = LaplacePosterior(prior, {"all": [torch.full((2, 2), 1e-3, dtype=torch.float64)]}, 0.0)
+    return layer, x, labels, posterior
+
+
+def test_the_temperature_is_that_of_the_most_accurate_average():
+    layer, x, labels, posterior = classifier()
+
+    def log_probabilities():
+        with torch.no_grad():
+            return layer(x).log_softmax(1)
+
+    # A standard deviation of 30 hides the rule; one of 0.3 keeps it.
+    found = conditional_likelihood(posterior, log_probabilities, labels, samples=5)
+    each = [conditional_likelihood(posterior, log_probabilities, labels, 5, [t]) for t in (1.0, 0.1, 0.01, 1e-3, 1e-4)]
+    best = max(one.accuracy for one in each)
+    assert each[0].accuracy < best
+    assert found == next(one for one in each if one.accuracy == best)
+
+
+def test_an_impossible_draw_counts_as_nothing():
+    assert log_mean(torch.tensor([-math.inf, 0.0])) == pytest.approx(-math.log(2))
+    assert log_mean(torch.tensor([-math.inf, -math.inf])) == -math.inf
+    assert log_mean(torch.tensor([math.nan, 0.0])) == -math.inf
