@@ -198,7 +198,7 @@ class Result:
                 "learned": learned,
                 "speed": self.speed,
                 "model": self.source.as_dict() if self.source else None,
-                "versions": _versions(),
+                "versions": versions(),
                 **more,
             },
         )
@@ -311,7 +311,8 @@ def _csv(columns: list[str], rows: list[dict[str, float]]) -> str:
     return file.getvalue()
 
 
-def _versions() -> dict[str, str]:
+def versions() -> dict[str, str]:
+    """Return the versions of the libraries that matter, of those that are installed."""
     found = {"python": platform.python_version()}
     for name in ("deelbo", "torch", "accelerate", "timm", "torchvision", "transformers"):
         try:

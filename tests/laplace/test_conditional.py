@@ -83,3 +83,16 @@ def test_an_impossible_draw_counts_as_nothing():
     assert log_mean(torch.tensor([-math.inf, 0.0])) == pytest.approx(-math.log(2))
     assert log_mean(torch.tensor([-math.inf, -math.inf])) == -math.inf
     assert log_mean(torch.tensor([math.nan, 0.0])) == -math.inf
+
+
+def test_a_temperature_without_likelihood_is_not_chosen():
+    layer, x, labels, posterior = classifier()
+
+    def log_probabilities():  # beyond what a float can hold at the first temperature
+        with torch.no_grad():
+            value = layer(x).log_softmax(1)
+        return value if layer.weight.abs().max() < 1e4 else torch.full_like(value, math.nan)
+
+    found = conditional_likelihood(posterior, log_probabilities, labels, 4, [1e9, 1e-4])
+    assert found.temperature == 1e-4
+    assert conditional_likelihood(posterior, log_probabilities, labels, 4, [1e9]).value == -math.inf

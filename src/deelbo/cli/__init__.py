@@ -45,7 +45,7 @@ def _explain(error: Exception) -> tuple[str | None, int]:
     line = "; ".join(part.strip() for part in str(error).splitlines() if part.strip())
     if type(error).__name__ == "Interrupted":
         return line, 130
-    if type(error).__name__ in ("AllDivergedError", "DivergedError"):
+    if type(error).__name__ in ("AllDivergedError", "DivergedError", "FailedRunsError"):
         return line, 1
     if isinstance(error, ModuleNotFoundError):
         ours = (error.name or "").split(".")[0] in ("typer", "rich")

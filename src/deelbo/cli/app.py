@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from deelbo.cli.compare import compare
 from deelbo.cli.evaluate import evaluate
 from deelbo.cli.export import export
 from deelbo.cli.finetune import finetune
@@ -22,7 +23,7 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode="markdown",
 )
-for command in (quickstart, finetune, predict, evaluate, report, export, prior, reproduce):
+for command in (quickstart, finetune, predict, evaluate, report, export, prior, compare, reproduce):
     app.command()(command)
 
 

@@ -8,9 +8,12 @@ import warnings
 from types import TracebackType
 from typing import Any
 
-from rich.console import Console
+from rich.console import Console, Group
+from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.table import Table
 
+from deelbo.compare.results import duration, leaders
 from deelbo.training.search import planned_steps
 from deelbo.training.settings import Settings
 
@@ -122,3 +125,52 @@ class SourceProgress(RunProgress):
     def _step(self, event: dict[str, Any]) -> None:
         text = f"source task, loss {event['loss']:.3f}, {event['snapshots']} snapshots"
         self._bar(text, event["step"], event["steps"], "training")
+
+
+class ComparisonProgress:
+    """Shows a comparison: a bar with the time left, what is running, and the best of each method so far.
+
+    Args:
+        quiet: Show nothing but warnings.
+    """
+
+    def __init__(self, quiet: bool = False) -> None:
+        self.console = Console(stderr=True, quiet=quiet, highlight=False, soft_wrap=True, markup=False)
+        self._live = (
+            Live(console=self.console, refresh_per_second=2, transient=True) if self.console.is_terminal else None
+        )
+        self._said, self._counts = 0.0, (-1, -1)
+
+    def __enter__(self) -> ComparisonProgress:
+        if self._live is not None:
+            self._live.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def __call__(self, event: dict[str, Any]) -> None:
+        """Show an event."""
+        if "note" in event:
+            self.console.print(event["note"])
+            return
+        counts = event["comparison"].counts()
+        left = "" if event["left"] is None else f", about {duration(event['left'])} left"
+        if self._live is not None:
+            self._live.update(self._view(event, f"{counts[0]} of {counts[1]} runs{left}"))
+        elif counts != self._counts and time.monotonic() - self._said > 10:
+            self._said, self._counts = time.monotonic(), counts
+            self.console.print(f"{counts[0]} of {counts[1]} runs{left}")
+
+    def _view(self, event: dict[str, Any], title: str) -> Group:
+        running = [
+            f"  {name}" + ("" if fraction is None else f": {fraction:.0%}")
+            for name, fraction in event["running"].items()
+        ]
+        table = Table(box=None, title="best so far", title_justify="left")
+        for column in ("model", "prior", "N", "seed", "method", "runs", "test accuracy"):
+            table.add_column(column)
+        for line in leaders(event["comparison"])[-30:]:
+            table.add_row(*line)
+        return Group(title, *running, table)

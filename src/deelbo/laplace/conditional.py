@@ -45,7 +45,8 @@ def conditional_likelihood(
             classes].
         labels: Of the held-out examples.
         samples: Draws at each temperature.
-        temperatures: To choose from; the first of several that are equally accurate.
+        temperatures: To choose from; the first of several that are equally accurate. One whose draws have no likelihood
+            is chosen only if none has.
     """
     found = []
     for temperature in temperatures:
@@ -57,7 +58,8 @@ def conditional_likelihood(
             average = average + drawn.exp() / samples
         accuracy = float((average.argmax(1) == labels).double().mean())
         found.append(Conditional(log_mean(torch.stack(likelihoods)), temperature, accuracy))
-    return max(found, key=lambda each: each.accuracy)
+    # Draws from a posterior without bounds (a flat prior, and weights that no example moves) have no likelihood.
+    return max(found, key=lambda each: (each.value > -math.inf, each.accuracy))
 
 
 def log_mean(log_likelihoods: Tensor) -> float:

@@ -17,6 +17,8 @@ _COLOURS = {
     "--b": "#0a0b0c",
     "--c": "#0d0e0f",
     "--d": "#101112",
+    "--e": "#131415",
+    "--f": "#161718",
 }
 INK, FAINT, *SERIES = _COLOURS.values()
 
@@ -25,13 +27,13 @@ Row = dict[str, float]
 
 def objective_chart(rows: Sequence[Row]) -> str:
     """Draw the loss and its two terms over the training of the best candidate (Fig. 1b of the paper)."""
-    figure, axes = _figure()
+    figure, axes = new_figure()
     steps = [row["step"] for row in rows]
     other, name = ("kl", "KL / (κN)") if "kl" in rows[0] else ("penalty", "prior / N")
     axes.plot(steps, [row["nll"] + row[other] for row in rows], color=SERIES[0], label="loss", linewidth=2)
     axes.plot(steps, [row["nll"] for row in rows], color=SERIES[1], label="training NLL")
     axes.plot(steps, [row[other] for row in rows], color=SERIES[2], label=name)
-    return _finish(figure, axes, "step", "nats per example")
+    return finish(figure, axes, "step", "nats per example")
 
 
 def learned_chart(rows: Sequence[Row], symbols: dict[str, str]) -> str:
@@ -41,16 +43,16 @@ def learned_chart(rows: Sequence[Row], symbols: dict[str, str]) -> str:
         rows: Of the best candidate.
         symbols: Column and its name in the legend; at most four are drawn.
     """
-    figure, axes = _figure()
+    figure, axes = new_figure()
     for (column, symbol), colour in zip(symbols.items(), SERIES, strict=False):
         axes.plot([row["step"] for row in rows], [row[column] for row in rows], color=colour, label=symbol)
     axes.set_yscale("log")
-    return _finish(figure, axes, "step", "")
+    return finish(figure, axes, "step", "")
 
 
 def race_chart(history: Sequence[Row], best: float) -> str:
     """Draw the loss of every candidate as far as it ran."""
-    figure, axes = _figure()
+    figure, axes = new_figure()
     rates = list(dict.fromkeys(row["learning_rate"] for row in history))
     other = "kl" if "kl" in history[0] else "penalty"
     for i, rate in enumerate(rates):
@@ -61,12 +63,12 @@ def race_chart(history: Sequence[Row], best: float) -> str:
         axes.plot(steps[-1:], losses[-1:], marker="o", markersize=4, color=SERIES[i % len(SERIES)])
     if all(row["nll"] + row[other] > 0 for row in history):
         axes.set_yscale("log")
-    return _finish(figure, axes, "step", "loss, nats per example")
+    return finish(figure, axes, "step", "loss, nats per example")
 
 
 def reliability_chart(bins: Sequence[Row]) -> str:
     """Draw accuracy against confidence, and the gap to calibration; the area of a dot is its share of the examples."""
-    figure, axes = _figure()
+    figure, axes = new_figure()
     axes.plot([0, 1], [0, 1], color=FAINT, linestyle="--", linewidth=1, label="calibrated")
     filled = [row for row in bins if row["examples"]]
     total = sum(row["examples"] for row in filled)
@@ -76,10 +78,11 @@ def reliability_chart(bins: Sequence[Row]) -> str:
     axes.scatter(x, y, s=areas, color=SERIES[0], alpha=0.8, zorder=3, label="this model")
     axes.set_xlim(0, 1.03)
     axes.set_ylim(0, 1.03)
-    return _finish(figure, axes, "confidence", "accuracy")
+    return finish(figure, axes, "confidence", "accuracy")
 
 
-def _figure() -> tuple[Any, Any]:
+def new_figure() -> tuple[Any, Any]:
+    """Return a figure and its axes in the pages' style."""
     matplotlib = require("matplotlib.figure", "training")
     figure = matplotlib.Figure(figsize=(4.2, 2.9), layout="constrained")
     axes = figure.add_subplot()
@@ -92,10 +95,20 @@ def _figure() -> tuple[Any, Any]:
     return figure, axes
 
 
-def _finish(figure: Any, axes: Any, x: str, y: str) -> str:
+def finish(figure: Any, axes: Any, x: str, y: str, above: int = 0) -> str:
+    """Label the axes and return the figure as SVG whose colours are the style sheet's.
+
+    Args:
+        figure: Drawn.
+        axes: Of the figure.
+        x: What is on the axis.
+        y: Likewise.
+        above: Columns of a legend above the axes; 0 for one where there is room inside.
+    """
     axes.set_xlabel(x, color=INK, fontsize=9.5)
     axes.set_ylabel(y, color=INK, fontsize=9.5)
-    legend = axes.legend(fontsize=9.5, frameon=False, labelcolor=INK)
+    place = {"loc": "lower center", "bbox_to_anchor": (0.5, 1.0), "ncols": above, "columnspacing": 1.2} if above else {}
+    legend = axes.legend(fontsize=9.5, frameon=False, labelcolor=INK, **place)
     assert legend is not None
     matplotlib = require("matplotlib", "training")
     file = io.StringIO()

@@ -29,16 +29,16 @@ def write_report(folder: Path, assessment: dict[str, Any] | None = None) -> Path
         assessment = read_json(folder / "assessment.json")
     with (folder / "history.csv").open(newline="") as file:
         history = [{name: float(value) for name, value in row.items() if value} for row in csv.DictReader(file)]
-    jinja2 = require("jinja2", "training")
-    template = jinja2.Template(
-        Path(__file__).with_name("page.html").read_text(encoding="utf-8"),
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
     path = folder / "report.html"
-    write_text(path, template.render(**_facts(run, history, assessment, folder.name)))
+    write_text(path, render(Path(__file__).with_name("page.html"), _facts(run, history, assessment, folder.name)))
     return path
+
+
+def render(template: Path, facts: dict[str, Any]) -> str:
+    """Fill a page's template, with the style that all pages share."""
+    jinja2 = require("jinja2", "training")
+    page = jinja2.Template(template.read_text(encoding="utf-8"), autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    return page.render(style=Path(__file__).with_name("style.css").read_text(encoding="utf-8"), **facts)
 
 
 def _facts(

@@ -1,0 +1,78 @@
+"""What an engine does, and what its workers do with a run."""
+
+from __future__ import annotations
+
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from deelbo.compare.records import Records
+from deelbo.compare.running import run_trial
+from deelbo.compare.task import Trial
+
+DONE, BUSY, FAILED = "done", "busy", "failed"
+RETRIES = 3  # of a run whose worker was lost
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run ended.
+
+    Args:
+        key: Of the trial.
+        status: "done", "busy" (another process is at work on it) or "failed".
+        message: Of the failure.
+    """
+
+    key: str
+    status: str
+    message: str = ""
+
+
+class Engine(Protocol):
+    """Runs trials, several at a time, and keeps their records."""
+
+    slots: int
+
+    def submit(self, trial: Trial) -> None:
+        """Begin a run; at most `slots` at a time."""
+
+    def wait(self, seconds: float) -> list[Outcome]:
+        """Return the runs that have ended, after some time at the latest."""
+
+    def progress(self) -> dict[str, float]:
+        """Return how far the present runs are, from 0 to 1, where that is known."""
+
+    def close(self) -> None:
+        """Stop; runs that are cut off leave checkpoints."""
+
+
+def attempt(
+    trial: Trial, folder: Path, device: str | None, report: Callable[[dict[str, Any]], None] = lambda event: None
+) -> Outcome:
+    """Make a run and keep its record, unless another process does or has done so.
+
+    Args:
+        trial: The run.
+        folder: Of the records.
+        device: See `finetune`.
+        report: Called with the events of `Search`.
+    """
+    records = Records(folder)
+    with records.claim(trial.key) as mine:
+        if not mine:
+            return Outcome(trial.key, BUSY)
+        if records.get(trial.key) is None:
+            records.note(trial.key, "begun")
+            try:
+                record = run_trial(trial, records, device, report)
+            except Exception as error:
+                traceback.print_exc()
+                lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+                return Outcome(trial.key, FAILED, f"{type(error).__name__}: {'; '.join(lines[:3])}")
+            records.put(trial.key, {**record, "finished": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())})
+            records.note(trial.key, "ended")
+    return Outcome(trial.key, DONE)

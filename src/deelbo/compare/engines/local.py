@@ -1,0 +1,194 @@
+"""Worker processes on this machine, each with its share of the threads."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+import time
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import Any
+
+from deelbo.compare.engines.base import FAILED, RETRIES, Outcome, attempt
+from deelbo.compare.task import Trial
+
+PATIENCE = 30  # seconds for workers to write their checkpoints when they are told to stop
+
+
+class LocalEngine:
+    """J processes that live as long as the comparison; one that dies is replaced, and its run is tried again.
+
+    Args:
+        folder: Of the records.
+        jobs: Processes.
+        device: See `finetune`.
+        log: File for what the workers print.
+        retries: Of a run whose worker died.
+    """
+
+    def __init__(
+        self, folder: Path, jobs: int = 1, device: str | None = None, log: Path | None = None, retries: int = RETRIES
+    ) -> None:
+        if jobs < 1:
+            raise ValueError(f"--jobs must be at least 1, not {jobs}")
+        self.folder, self.slots, self.device, self.log, self.retries = folder, jobs, device, log, retries
+        self._workers: list[_Worker] = []
+        self._lost: dict[str, int] = {}
+
+    def submit(self, trial: Trial) -> None:
+        """Give a run to a free worker."""
+        for worker in self._workers:
+            if worker.trial is None:
+                worker.begin(trial)
+                return
+        worker = _Worker(self)
+        self._workers.append(worker)
+        worker.begin(trial)
+
+    def wait(self, seconds: float) -> list[Outcome]:
+        """Return the runs that have ended, after some time at the latest."""
+        end = time.monotonic() + seconds
+        while True:
+            ready = wait([worker.pipe for worker in self._workers], max(0.0, end - time.monotonic()))
+            outcomes = [o for worker in list(self._workers) if worker.pipe in ready for o in self._listen(worker)]
+            if outcomes or time.monotonic() >= end:
+                return outcomes
+
+    def _listen(self, worker: _Worker) -> list[Outcome]:
+        try:
+            while worker.pipe.poll():
+                message = worker.pipe.recv()
+                if isinstance(message, Outcome):
+                    worker.trial, worker.fraction = None, 0.0
+                    return [message]
+                worker.fraction = message
+        except (EOFError, OSError):
+            return self._replace(worker)
+        return []
+
+    def _replace(self, worker: _Worker) -> list[Outcome]:
+        """Try a lost worker's run again, by a new one."""
+        self._workers.remove(worker)
+        code = worker.end()
+        trial = worker.trial
+        if trial is None:
+            return []
+        self._lost[trial.key] = self._lost.get(trial.key, 0) + 1
+        if self._lost[trial.key] > self.retries:
+            often = self._lost[trial.key]
+            return [Outcome(trial.key, FAILED, f"its worker died {often} times (exit code {code}): memory?")]
+        self.submit(trial)
+        return []
+
+    def progress(self) -> dict[str, float]:
+        """Return how far the present runs are."""
+        return {worker.trial.key: worker.fraction for worker in self._workers if worker.trial is not None}
+
+    def close(self) -> None:
+        """Interrupt the workers once, so that they write their checkpoints, and wait for them."""
+        for worker in self._workers:
+            worker.interrupt()
+        end = time.monotonic() + PATIENCE
+        for worker in self._workers:
+            worker.process.join(max(0.0, end - time.monotonic()))
+            worker.end()
+        self._workers.clear()
+
+
+class _Worker:
+    """A process, the pipe to it, and what it is at."""
+
+    def __init__(self, engine: LocalEngine) -> None:
+        context = multiprocessing.get_context("spawn")
+        self.pipe, theirs = context.Pipe()
+        threads = max(1, (os.cpu_count() or 1) // engine.slots)
+        arguments = (theirs, engine.folder, engine.device, threads, engine.log)
+        self.process = context.Process(target=_serve, args=arguments, daemon=True)
+        with _environment(OMP_NUM_THREADS=str(threads)):
+            self.process.start()
+        theirs.close()  # so that the pipe ends with the process
+        self.trial: Trial | None = None
+        self.fraction = 0.0
+
+    def begin(self, trial: Trial) -> None:
+        self.trial, self.fraction = trial, 0.0
+        with contextlib.suppress(OSError):  # a worker that is gone is noticed while waiting
+            self.pipe.send(trial)
+
+    def interrupt(self) -> None:
+        if self.process.pid is not None and self.process.is_alive():
+            os.kill(self.process.pid, signal.SIGINT)
+
+    def end(self) -> int | None:
+        if self.process.is_alive():
+            self.process.kill()
+        self.process.join()
+        self.pipe.close()
+        return self.process.exitcode
+
+
+@contextlib.contextmanager
+def _environment(**values: str) -> Any:
+    """Set variables of the environment for processes started inside."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+def _serve(pipe: Connection, folder: Path, device: str | None, threads: int, log: Path | None) -> None:
+    """Run trials until the pipe ends or an interrupt comes."""
+    os.setpgrp()  # Ctrl-C is for the parent, which passes on one
+    if log is not None:
+        file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        os.dup2(file, sys.stdout.fileno())
+        os.dup2(file, sys.stderr.fileno())
+    import torch
+
+    torch.set_num_threads(threads)
+    inbox: list[Any] = []
+    arrived = threading.Semaphore(0)
+
+    def listen() -> None:
+        """Hear of the parent's death at once, even in the middle of a run."""
+        while True:
+            try:
+                inbox.append(pipe.recv())
+            except (EOFError, OSError):
+                os._exit(1)
+            arrived.release()
+
+    threading.Thread(target=listen, daemon=True).start()
+    try:
+        while True:
+            arrived.acquire()
+            trial = inbox.pop(0)
+            pipe.send(attempt(trial, folder, device, _Fractions(pipe, trial)))
+    except KeyboardInterrupt:
+        os._exit(130)
+
+
+class _Fractions:
+    """Tells the parent, once a second, how much of a run is done."""
+
+    def __init__(self, pipe: Connection, trial: Trial) -> None:
+        from deelbo.training.search import planned_steps
+
+        self.pipe, self.total, self.done, self.told = pipe, planned_steps(trial.settings), 0, 0.0
+
+    def __call__(self, event: dict[str, Any]) -> None:
+        if "step" in event and "value" not in event and "looking" not in event:
+            self.done = max(self.done + 1, event["step"])
+        if time.monotonic() - self.told > 1:
+            self.told = time.monotonic()
+            self.pipe.send(min(1.0, self.done / self.total))

@@ -1,0 +1,99 @@
+"""A Ray cluster: every run is a task with its own resources, tried again when its worker is lost.
+
+The folder of records must be one that all nodes share, as must the data.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from deelbo._extras import require
+from deelbo.compare.engines.base import FAILED, RETRIES, Outcome, attempt
+from deelbo.compare.task import Trial
+
+
+class RayEngine:
+    """Runs on a Ray cluster.
+
+    Args:
+        folder: Of the records, shared by all nodes.
+        address: Of an existing cluster; None for one of its own on this machine.
+        cpus: Cores for each run.
+        gpus: GPUs for each run; a fraction shares one.
+        device: See `finetune`.
+        retries: Of a run whose worker was lost.
+
+    Raises:
+        ConnectionError: If there is no cluster at the address.
+        ValueError: If no node has the resources.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        address: str | None = None,
+        cpus: float = 1,
+        gpus: float = 0,
+        device: str | None = None,
+        retries: int = RETRIES,
+    ) -> None:
+        self._ray: Any = require("ray", "cluster")
+        self.folder, self.device, self.cpus = folder.absolute(), device, cpus
+        self._owner = not self._ray.is_initialized()
+        if self._owner:
+            try:
+                self._ray.init(address=address, log_to_driver=False, logging_level="error", include_dashboard=False)
+            except ConnectionError as error:
+                raise ConnectionError(f"no Ray cluster at {address}: {error}") from error
+        nodes = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
+        each = [
+            min(int(n.get("CPU", 0) // cpus) if cpus else 10**6, int(n.get("GPU", 0) // gpus) if gpus else 10**6)
+            for n in nodes
+        ]
+        self.slots = sum(each)
+        if not self.slots:
+            self.close()
+            raise ValueError(f"no node of the cluster has {cpus:g} CPUs and {gpus:g} GPUs for a run")
+        task = self._ray.remote(_work)
+        # Ray tries again what was lost with its worker or node; what fails by itself fails again.
+        self._task = task.options(num_cpus=cpus, num_gpus=gpus, max_retries=retries, retry_exceptions=False)
+        self._running: dict[Any, Trial] = {}
+
+    def submit(self, trial: Trial) -> None:
+        """Begin a run."""
+        threads = max(1, int(self.cpus))
+        self._running[self._task.remote(trial, str(self.folder), self.device, threads)] = trial
+
+    def wait(self, seconds: float) -> list[Outcome]:
+        """Return the runs that have ended, after some time at the latest."""
+        if not self._running:
+            return []
+        ready, _ = self._ray.wait(list(self._running), num_returns=1, timeout=seconds)
+        return [self._outcome(reference) for reference in ready]
+
+    def _outcome(self, reference: Any) -> Outcome:
+        trial = self._running.pop(reference)
+        try:
+            return Outcome(*self._ray.get(reference))
+        except self._ray.exceptions.RayError as error:
+            return Outcome(trial.key, FAILED, f"{type(error).__name__}: {str(error).splitlines()[0]}")
+
+    def progress(self) -> dict[str, float]:
+        """Return nothing: Ray tells only the end."""
+        return {}
+
+    def close(self) -> None:
+        """Cancel what is running; its checkpoints stay."""
+        for reference in getattr(self, "_running", {}):
+            self._ray.cancel(reference, force=True)
+        if self._owner:
+            self._ray.shutdown()
+
+
+def _work(trial: Trial, folder: str, device: str | None, threads: int) -> tuple[str, str, str]:
+    import torch
+
+    torch.set_num_threads(threads)
+    outcome = attempt(trial, Path(folder), device)
+    return outcome.key, outcome.status, outcome.message

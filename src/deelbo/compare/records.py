@@ -1,0 +1,93 @@
+"""Results of single training runs, each in a file named by the hash of its settings.
+
+KEY.json            a finished run, written in one instant
+locks/KEY           held by the process that is at work on it
+work/KEY/           its checkpoints, until it is finished
+proposals/KEY.json  what a Bayesian optimisation wants next, by the hash of what it has seen
+journal.jsonl       a line when a run begins and when it ends
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import filelock
+
+from deelbo.training.checkpoint import read_json, write_json
+
+Record = dict[str, Any]
+
+
+class Records:
+    """A folder of records, shared by any number of processes and comparisons.
+
+    Args:
+        folder: Made when first written to.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def get(self, key: str) -> Record | None:
+        """Return a record, if there is one.
+
+        Raises:
+            ValueError: If its file is damaged.
+        """
+        path = self.folder / f"{key}.json"
+        try:
+            record = read_json(path)
+        except FileNotFoundError:
+            return None
+        if not isinstance(record, dict) or record.get("key") != key:
+            raise ValueError(f"{path} is no record of this name; delete it, and the run is made again")
+        return record
+
+    def put(self, key: str, record: Record) -> None:
+        """Keep a finished run, and let its checkpoints go."""
+        write_json(self.folder / f"{key}.json", record)
+        shutil.rmtree(self.work(key), ignore_errors=True)
+
+    def work(self, key: str) -> Path:
+        """Return where a run keeps its checkpoints."""
+        return self.folder / "work" / key
+
+    @contextmanager
+    def claim(self, key: str) -> Iterator[bool]:
+        """Give whether this process may work on a run; the system ends a claim with the process that had it."""
+        # A lock's file stays: who deletes one may delete it under a third process's hands.
+        place = self.folder / "locks" / key
+        place.parent.mkdir(parents=True, exist_ok=True)
+        lock = filelock.FileLock(place)
+        try:
+            lock.acquire(timeout=0)
+        except filelock.Timeout:
+            yield False
+            return
+        try:
+            yield True
+        finally:
+            lock.release()
+
+    def note(self, key: str, event: str) -> None:
+        """Write a line of the journal."""
+        line = {"time": time.time(), "process": os.getpid(), "event": event, "key": key}
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with (self.folder / "journal.jsonl").open("a") as file:  # short lines are appended whole
+            file.write(json.dumps(line) + "\n")
+
+    def proposal(self, key: str) -> Any:
+        """Return what was proposed for this history, if something was."""
+        path = self.folder / "proposals" / f"{key}.json"
+        return read_json(path) if path.is_file() else None
+
+    def keep_proposal(self, key: str, value: Any) -> None:
+        """Keep a proposal, so that an interrupted search goes on with the same one."""
+        write_json(self.folder / "proposals" / f"{key}.json", value)

@@ -1,0 +1,162 @@
+"""MAP with Bayesian optimisation of strengths and learning rate."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from deelbo._chunks import mix
+from deelbo._extras import require
+from deelbo.compare.records import Record
+from deelbo.compare.strategies.base import Curve, Done, Plan, accuracy, register
+from deelbo.compare.strategies.map_grid import validation_score
+from deelbo.compare.task import Options, Task, Trial
+
+# The box, in powers of ten: (lowest, highest).
+STRENGTH, PTYL_VARIANCE, RATE = (-6.0, -2.0), (0.0, 9.0), (-4.0, -1.0)
+RESTARTS, RAW_SAMPLES = 5, 20
+
+
+def propose(points: Sequence[Sequence[float]], values: Sequence[float], bounds: Sequence[Sequence[float]],
+            seed: int) -> list[float]:  # fmt: skip
+    """Return the point to try next: a random one at first, then where log expected improvement is largest.
+
+    A Gaussian process (BoTorch's SingleTaskGP) on inputs scaled to the unit cube and standardised values.
+
+    Args:
+        points: Tried so far.
+        values: Of them, larger being better; -inf for a failure, which counts as much worse than the worst.
+        bounds: (lowest, highest) of each coordinate.
+        seed: Of everything random.
+    """
+    box = torch.tensor(bounds, dtype=torch.float64).T
+    generator = torch.Generator().manual_seed(mix(seed, len(points)))
+    finite = [value for value in values if value > -math.inf]
+    if not finite:
+        drawn = torch.rand(len(bounds), generator=generator, dtype=torch.float64)
+        return (box[0] + (box[1] - box[0]) * drawn).tolist()
+    worst = min(finite) - (max(finite) - min(finite)) if len(finite) > 1 else finite[0] - 1
+    X = torch.tensor(points, dtype=torch.float64)
+    y = torch.tensor([max(value, worst) for value in values], dtype=torch.float64)[:, None]
+    with torch.random.fork_rng([]), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of a fit on two points
+        torch.default_generator.manual_seed(mix(seed, len(points)))
+        return _maximise(X, y, box).clamp(box[0], box[1]).tolist()
+
+
+def _maximise(X: Tensor, y: Tensor, box: Tensor) -> Tensor:
+    botorch: Any = require("botorch", "rivals")
+    for part in ("acquisition.analytic", "fit", "models", "models.transforms", "optim"):
+        require(f"botorch.{part}", "rivals")
+    transforms = botorch.models.transforms
+    model = botorch.models.SingleTaskGP(
+        X,
+        y,
+        input_transform=transforms.Normalize(d=X.shape[1], bounds=box),
+        outcome_transform=transforms.Standardize(m=1),
+    )
+    botorch.fit.fit_gpytorch_mll(require("gpytorch", "rivals").mlls.ExactMarginalLogLikelihood(model.likelihood, model))
+    improvement = botorch.acquisition.analytic.LogExpectedImprovement(model, best_f=y.max())
+    found, _ = botorch.optim.optimize_acqf(improvement, bounds=box, q=1, num_restarts=RESTARTS, raw_samples=RAW_SAMPLES)
+    return found[0].detach()
+
+
+class MAPBayesianOptimisation:
+    """Points one after the other by validation NLL on four fifths, then the best once more on everything.
+
+    Several repetitions, each from another random point, go on at the same time; each has its answer.
+    """
+
+    name = "map-bo"
+    kappa: float | None = None
+
+    def _bounds(self, task: Task) -> list[tuple[float, float]]:
+        first = PTYL_VARIANCE if task.ptyl else STRENGTH
+        return [STRENGTH, RATE] if task.prior == "l2-zero" else [first, STRENGTH, RATE]
+
+    def _trial(self, task: Task, point: Sequence[float], whole: bool) -> Trial:
+        *strengths, rate = (10**value for value in point)
+        if len(strengths) == 1:
+            strengths *= 2
+        return task.point(dict(zip(task.groups, strengths, strict=True)), rate, whole)
+
+    def _propose(self, task: Task, run: int, points: list[list[float]], values: list[float], done: Done) -> list[float]:
+        """Return the next point; what was once proposed for a history stays, whatever the libraries' versions."""
+        seen = [task.seed, run, task.trial().key, points, [None if v == -math.inf else v for v in values]]
+        key = hashlib.sha256(json.dumps(seen).encode()).hexdigest()[:24]
+        kept = done.records.proposal(key)
+        if kept is None:
+            kept = propose(points, values, self._bounds(task), mix(task.seed, run))
+            kept = [round(value, 6) for value in kept]
+            done.records.keep_proposal(key, kept)
+        return kept
+
+    def _search(self, task: Task, run: int, done: Done) -> tuple[list[Trial], Trial | None]:
+        """Return the runs of one repetition as far as they are known, and the final one."""
+        points: list[list[float]] = []
+        values: list[float] = []
+        trials: list[Trial] = []
+        for _ in range(task.options.bo_iterations):
+            point = self._propose(task, run, points, values, done)
+            trials.append(self._trial(task, point, whole=False))
+            record = done(trials[-1])
+            if record is None:
+                return trials, None
+            points.append(point)
+            values.append(self.score(record))
+        return trials, self._trial(task, points[values.index(max(values))], whole=True)
+
+    def plan(self, task: Task, done: Done) -> Plan:
+        """The points of all repetitions, and their answers when every one has its own."""
+        trials: list[Trial] = []
+        finals: list[Trial] = []
+        for run in range(task.options.bo_runs):
+            found, final = self._search(task, run, done)
+            trials += [*found, *([] if final is None else [final])]
+            finals += [] if final is None else [final]
+        complete = len(finals) == task.options.bo_runs and all(done(final) is not None for final in finals)
+        return Plan(trials, finals if complete else [], task.options.bo_runs * (task.options.bo_iterations + 1))
+
+    def score(self, record: Record) -> float:
+        """Return minus the validation NLL."""
+        return validation_score(record)
+
+    def seconds(self, record: Record) -> float:
+        """Return the time of training and validation."""
+        return record["seconds"]["training"] + record["seconds"]["validation"]
+
+    def curve(self, task: Task, done: Done) -> Curve:
+        """The best so far, averaged over the repetitions."""
+        paths, finals = [], []
+        for run in range(task.options.bo_runs):
+            trials, final = self._search(task, run, done)
+            assert final is not None
+            total, path, leader = 0.0, [], None
+            for trial in trials:
+                record = done(trial)
+                assert record is not None
+                total += self.seconds(record)
+                leader = record if leader is None or self.score(record) > self.score(leader) else leader
+                path.append((total, accuracy(leader)))
+            last = done(final)
+            assert last is not None
+            paths.append(path)
+            finals.append((total + last["seconds"]["training"], accuracy(last)))
+        points = []
+        for step in zip(*paths, strict=True):
+            times, reached = zip(*step, strict=True)
+            points.append((sum(times) / len(times), sum(reached) / len(reached), min(reached), max(reached)))
+        return Curve(points, finals)
+
+
+@register("map-bo")
+def map_bo(options: Options) -> list[MAPBayesianOptimisation]:
+    """One."""
+    return [MAPBayesianOptimisation()]

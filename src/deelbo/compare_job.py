@@ -1,0 +1,151 @@
+"""From data, models and names of methods to a finished comparison: what `deelbo compare` does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from deelbo._modules import trainable
+from deelbo.compare import Comparison, Options, Records, compare, make_tasks, write_results
+from deelbo.compare.engines import Engine, LocalEngine, RayEngine
+from deelbo.compare.page import write_page
+from deelbo.compare.running import load_for, read_data
+from deelbo.compare.task import Task
+from deelbo.finetuning import check_device
+from deelbo.job import LENGTHS, Job
+from deelbo.training.checkpoint import read_json, write_json
+
+ITERATIONS = {"image": 35, "text": 11}  # of Bayesian optimisation, the paper's
+SWEEP = 10  # kappas from 1 to D, the paper's
+
+Report = Callable[[dict[str, Any]], None]
+
+
+@dataclass(frozen=True)
+class CompareRequest:
+    """A comparison wanted; the fields are the options of `deelbo compare`."""
+
+    job: Job
+    out: Path
+    methods: tuple[str, ...]
+    models: tuple[str, ...]
+    records: Path | None = None
+    priors: tuple[str, ...] = ("l2-sp",)
+    train_sizes: tuple[int | None, ...] = (None,)
+    seeds: tuple[int, ...] = (1001,)
+    kappas: tuple[str, ...] | None = None
+    test_size: int | None = None
+    precision: str = "no"
+    settings: dict[str, Any] = field(default_factory=dict)
+    options: dict[str, Any] = field(default_factory=dict)
+    engine: str = "local"
+    jobs: int = 1
+    ray_address: str | None = None
+    cpus: float = 1
+    gpus: float = 0
+    device: str | None = None
+
+
+def compare_job(request: CompareRequest, report: Report = lambda event: None) -> Path:
+    """Make what runs are missing, and write `results.csv`, `results.md` and `compare.html`.
+
+    Args:
+        request: What to compare.
+        report: See `compare`.
+
+    Returns:
+        The page.
+
+    Raises:
+        ValueError: If the data, a model, a method or a setting is not what it should be.
+        FileExistsError: If the folder holds something else.
+        FailedRunsError: If runs failed; the results of the others are written.
+    """
+    out = request.out
+    _check_folder(out)
+    if request.engine not in ("local", "ray"):
+        raise ValueError(f"--engine {request.engine}: local or ray")
+    if request.device is not None:
+        check_device(request.device)
+    tasks = _tasks(request)
+    folder = request.records or out / "records"
+    comparison = Comparison(tasks, Records(folder))
+    out.mkdir(parents=True, exist_ok=True)
+    write_json(out / "compare.json", _summary(request))
+    try:
+        if comparison.wanted():
+            compare(comparison, _engine(request, folder), report)
+    finally:
+        write_results(comparison, out)
+        page = write_page(comparison, out)
+    return page
+
+
+def _tasks(request: CompareRequest) -> list[Task]:
+    data = read_data(request.job, request.test_size)
+    settings = {**LENGTHS[data.kind], **request.settings}
+    limits = {"bo_iterations": ITERATIONS[data.kind], **request.options}
+    options = Options(methods=request.methods, settings=settings, **limits)
+    arguments: dict[str, Any] = {
+        "priors": request.priors,
+        "train_sizes": request.train_sizes,
+        "seeds": request.seeds,
+        "test_size": request.test_size,
+        "precision": request.precision,
+    }
+    tasks = []
+    for model in dict.fromkeys(request.models):
+        # The network is made once here, so that a wrong name is told before anything is run.
+        own = make_tasks(request.job, options, models=[model], **arguments)
+        weights = trainable(load_for(own[0].trial(), data).network).values()
+        if request.kappas is not None:
+            options = replace(options, kappas=_kappas(request.kappas, sum(p.numel() for p in weights)))
+            own = make_tasks(request.job, options, models=[model], **arguments)
+        tasks += own
+    return tasks
+
+
+def _kappas(words: tuple[str, ...], size: int) -> tuple[float | None, ...]:
+    """Return kappas: numbers, None for D/N, and the paper's sweep."""
+    found: list[float | None] = []
+    for word in words:
+        if word.lower() in ("d/n", "auto"):
+            found.append(None)
+        elif word == "sweep":
+            found += [float(f"{size ** (i / (SWEEP - 1)):.6g}") for i in range(SWEEP)]
+        else:
+            try:
+                found.append(float(word))
+            except ValueError as error:
+                raise ValueError(f"--kappas {word}: a number, D/N or sweep") from error
+    return tuple(dict.fromkeys(found))
+
+
+def _engine(request: CompareRequest, folder: Path) -> Engine:
+    if request.engine == "ray":
+        return RayEngine(folder, request.ray_address, request.cpus, request.gpus, request.device)
+    return LocalEngine(folder, request.jobs, request.device, request.out / "workers.log")
+
+
+def _check_folder(out: Path) -> None:
+    if out.exists() and not out.is_dir():
+        raise FileExistsError(f"{out} is a file; choose a new folder")
+    if out.exists() and any(out.iterdir()):
+        if not (out / "compare.json").is_file():
+            raise FileExistsError(f"{out} holds something else than a comparison; choose a new folder")
+        read_json(out / "compare.json")
+
+
+def _summary(request: CompareRequest) -> dict[str, Any]:
+    return {
+        "data": request.job.data,
+        "models": list(request.models),
+        "methods": list(request.methods),
+        "priors": list(request.priors),
+        "train_sizes": list(request.train_sizes),
+        "seeds": list(request.seeds),
+        "settings": request.settings,
+        "options": request.options,
+    }

@@ -1,0 +1,43 @@
+import json
+import subprocess
+import sys
+import time
+
+import pytest
+
+from deelbo.compare import Records
+
+
+def test_a_record_is_kept_and_its_checkpoints_go(tmp_path):
+    records = Records(tmp_path)
+    assert records.get("a") is None
+    records.work("a").mkdir(parents=True)
+    (records.work("a") / "file").write_text("x")
+    records.put("a", {"key": "a", "test": 1})
+    assert records.get("a") == {"key": "a", "test": 1}
+    assert not records.work("a").exists()
+
+
+def test_a_damaged_record_is_named(tmp_path):
+    (tmp_path / "a.json").write_text('{"key": "a"')
+    with pytest.raises(ValueError, match=r"a\.json is damaged"):
+        Records(tmp_path).get("a")
+    (tmp_path / "b.json").write_text(json.dumps({"key": "other"}))
+    with pytest.raises(ValueError, match=r"b\.json is no record"):
+        Records(tmp_path).get("b")
+
+
+def test_one_process_has_a_claim_until_it_dies(tmp_path):
+    code = (
+        "import sys, time, pathlib; from deelbo.compare.records import Records\n"
+        "with Records(pathlib.Path(sys.argv[1])).claim('a') as mine:\n print(mine, flush=True); time.sleep(60)"
+    )
+    process = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    assert process.stdout.readline().strip() == "True"
+    with Records(tmp_path).claim("a") as mine, Records(tmp_path).claim("b") as other:
+        assert (mine, other) == (False, True)
+    process.kill()
+    process.wait()
+    time.sleep(0.1)
+    with Records(tmp_path).claim("a") as mine:
+        assert mine

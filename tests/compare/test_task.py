@@ -1,0 +1,65 @@
+import dataclasses
+import json
+import math
+
+import pytest
+
+from compare_cases import small_options, small_tasks
+from deelbo.compare.strategies.map_grid import MAPGrid
+from deelbo.compare.task import Options
+from pictures import image_folder
+
+
+def test_strengths_become_variances_of_the_set_that_is_trained_on(tmp_path):
+    (task,) = small_tasks(tmp_path)
+    assert (task.number, task.held_out) == (18, 4)
+    part = task.point({"backbone": 0.01, "head": 0.0}, 0.1, whole=False)
+    whole = task.point({"backbone": 0.01, "head": 0.0}, 0.1, whole=True)
+    # The loss is mean NLL + (alpha/N)/2 |w - mu|^2 = mean NLL - log p(w)/N with variance 1/alpha.
+    assert part.settings.prior_variances == pytest.approx({"backbone": 1 / (0.01 * 14), "head": math.inf})
+    assert whole.settings.prior_variances == pytest.approx({"backbone": 1 / (0.01 * 18), "head": math.inf})
+    assert (part.held_out, whole.held_out) == (True, False)
+
+
+@pytest.mark.parametrize(("prior", "cells"), [("l2-zero", 24), ("l2-sp", 144), ("ptyl:FILE", 240)])
+def test_the_papers_grids(tmp_path, prior, cells):
+    (task,) = small_tasks(tmp_path, Options(methods=("map-grid",)))
+    task = dataclasses.replace(task, prior=prior)
+    found = MAPGrid().cells(task)
+    assert len(found) == cells
+    assert len({json.dumps(cell) for cell in found}) == cells
+    if prior == "l2-zero":
+        assert all(strengths["backbone"] == strengths["head"] for strengths, _ in found)
+    if prior.startswith("ptyl"):
+        assert task.point({"backbone": 1e9, "head": 0.01}, 0.1, True).settings.prior_variances["backbone"] == 1e9
+
+
+def test_a_key_is_the_content_not_the_place(tmp_path):
+    (task,) = small_tasks(tmp_path / "a")
+    (same,) = small_tasks(tmp_path / "b")
+    assert task.trial().key == same.trial().key
+    keys = {task.trial().key}
+    for other in (
+        task.trial(seed=5),
+        task.trial(method="elbo"),
+        task.point({"backbone": 0.1, "head": 0.1}, 0.1, whole=True),
+        task.point({"backbone": 0.1, "head": 0.1}, 0.1, whole=False),
+        task.point({"backbone": 0.1, "head": 0.1}, 0.1, whole=False, clml=True),
+        dataclasses.replace(task, test_size=3).trial(),
+        dataclasses.replace(task, precision="bf16").trial(),
+    ):
+        keys.add(other.key)
+    assert len(keys) == 8
+    image_folder(tmp_path / "c" / "data", train=10, test=3, colours=("blue", "red"))
+    (changed,) = small_tasks(tmp_path / "c")
+    assert changed.trial().key not in keys
+
+
+def test_wrong_options_are_refused(tmp_path):
+    for changes in ({"strengths": (-1.0,)}, {"strengths": ()}, {"bo_runs": 0}, {"temperatures": (0.0,)}):
+        with pytest.raises(ValueError, match=next(iter(changes))):
+            small_options(**changes)
+    with pytest.raises(ValueError, match="single training example"):
+        small_tasks(tmp_path, train_sizes=[3])
+    with pytest.raises(ValueError, match="100"):
+        small_tasks(tmp_path, train_sizes=[100])
