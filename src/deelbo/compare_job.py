@@ -67,6 +67,8 @@ def compare_job(request: CompareRequest, report: Report = lambda event: None) ->
     _check_folder(out)
     if request.engine not in ("local", "ray"):
         raise ValueError(f"--engine {request.engine}: local or ray")
+    if request.jobs < 1:
+        raise ValueError(f"--jobs must be at least 1, not {request.jobs}")
     if request.device is not None:
         check_device(request.device)
     tasks = _tasks(request)

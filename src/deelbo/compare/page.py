@@ -50,8 +50,7 @@ def _facts(comparison: Comparison, name: str) -> dict[str, Any]:
             **task.options.settings,
             **{k: v for k, v in vars(task.options).items() if k not in ("settings", "kappas")},
             "kappas": ["D/N" if kappa is None else kappa for kappa in task.options.kappas],
-            "image_size": task.job.image_size,
-            "max_length": task.job.max_length,
+            **{name: size for name in ("image_size", "max_length") if (size := getattr(task.job, name)) is not None},
             "precision": task.precision,
         },
     }
@@ -111,7 +110,7 @@ def _sweeps(rows: list[Row]) -> list[dict[str, str]]:
     for model, prior in dict.fromkeys((row["model"], row["prior"]) for row in rows):
         own = [row for row in rows if (row["model"], row["prior"], row["method"]) == (model, prior, "de-elbo")
                and not row["diverged"]]  # fmt: skip
-        if len({row["kappa"] for row in own}) > 1:
+        if len({row["label"] for row in own}) > 1:
             for metric, title in (("balanced_accuracy", "test accuracy, %"), ("nll", "test NLL")):
                 charts.append({"title": f"{model}, {prior}", "chart": kappa_chart(own, metric, title)})
     return charts

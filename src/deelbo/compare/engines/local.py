@@ -33,8 +33,6 @@ class LocalEngine:
     def __init__(
         self, folder: Path, jobs: int = 1, device: str | None = None, log: Path | None = None, retries: int = RETRIES
     ) -> None:
-        if jobs < 1:
-            raise ValueError(f"--jobs must be at least 1, not {jobs}")
         self.folder, self.slots, self.device, self.log, self.retries = folder, jobs, device, log, retries
         self._workers: list[_Worker] = []
         self._lost: dict[str, int] = {}

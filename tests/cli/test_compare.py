@@ -1,0 +1,184 @@
+"""`deelbo compare` as a user types it."""
+
+import csv
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from compare_cases import journal, without_times
+from deelbo.cli import main
+from pictures import image_folder, text_table, tiny_bert
+
+FAST = [
+    *("--steps", "8", "--batch-size", "6", "--learning-rates", "0.1,0.01", "--strengths", "0.01,0"),
+    *("--bo-iterations", "2", "--clml-samples", "3", "--device", "cpu"),
+]
+MODEL = ["--model", "pictures:small", "--image-size", "28"]
+
+
+def command(folder, *more, out="out"):
+    data = folder / "data"
+    if not data.exists():
+        image_folder(data, train=10, test=3)
+    return ["compare", str(data), *MODEL, "--out", str(folder / out), *FAST, *more]
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("compare")
+    choices = ["--train-sizes", "15,18", "--seeds", "1,2", "--methods", "de-elbo,la-clml,map-grid,map-bo"]
+    assert main([*command(folder, *choices), "--jobs", "2", "--quiet"]) == 0
+    return folder
+
+
+def test_results_are_written(finished, capsys):
+    out = finished / "out"
+    rows = list(csv.DictReader((out / "results.csv").open()))
+    assert len(rows) == 2 * 2 * 4
+    assert {row["method"] for row in rows} == {"de-elbo", "la-clml", "map-grid", "map-bo"}
+    assert all(0 <= float(row["balanced_accuracy"]) <= 1 and float(row["seconds"]) > 0 for row in rows)
+    runs = {row["method"]: float(row["runs"]) for row in rows}
+    assert runs["map-grid"] == runs["la-clml"] == 9
+    assert runs["map-bo"] == 3
+    text = (out / "results.md").read_text()
+    assert "| l2-sp | de-elbo |" in text
+    assert "–" in text  # smallest to largest over seeds
+    page = (out / "compare.html").read_text()
+    assert page.count("<svg") == 2  # one panel for each size
+    assert "unfinished" not in page
+
+
+def test_nothing_is_repeated(finished, capsys):
+    before = (finished / "out" / "records" / "journal.jsonl").read_text()
+    choices = ["--train-sizes", "15,18", "--seeds", "1,2", "--methods", "map-grid,de-elbo", "--quiet"]
+    assert main(command(finished, *choices)) == 0
+    shared = [
+        "--records",
+        str(finished / "out" / "records"),
+        "--methods",
+        "map-bo",
+        "--train-sizes",
+        "18",
+        "--seeds",
+        "2",
+    ]
+    assert main(command(finished, *shared, "--quiet", out="other")) == 0
+    assert (finished / "out" / "records" / "journal.jsonl").read_text() == before
+    rows = list(csv.DictReader((finished / "other" / "results.csv").open()))
+    assert [row["method"] for row in rows] == ["map-bo"]
+
+
+def test_kappas_and_texts(tmp_path):
+    data = tmp_path / "rows"
+    data.mkdir()
+    text_table(data / "train.csv", 24)
+    text_table(data / "test.csv", 8)
+    model = f"hf:{tiny_bert(tmp_path / 'bert')}"
+    out = tmp_path / "out"
+    choices = ["--methods", "de-elbo,la-lml", "--kappas", "1,D/N", "--quiet"]
+    assert main(["compare", str(data), "--model", model, "--out", str(out), *FAST, *choices]) == 0
+    rows = list(csv.DictReader((out / "results.csv").open()))
+    assert [row["method"] for row in rows] == ["de-elbo", "de-elbo", "la-lml"]
+    kappas = [float(row["kappa"]) for row in rows[:2]]
+    assert kappas[0] == 1
+    assert kappas[1] > 10
+    assert (out / "compare.html").read_text().count("What kappa does") == 1
+    assert "kappa D/N" in (out / "results.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["--methods", "map"], "unknown method map: it is one of"),
+        (["--methods", "elbo,elbo"], "twice"),
+        (["--train-sizes", "999"], "999"),
+        (["--train-sizes", "many"], "--train-sizes many: numbers"),
+        (["--kappas", "x"], "--kappas x: a number, D/N or sweep"),
+        (["--engine", "spark"], "--engine spark: local or ray"),
+        (["--jobs", "0"], "--jobs must be at least 1"),
+        (["--priors", "per-layer"], "not per-layer"),
+        (["--strengths", "-1"], "strengths"),
+        (["--device", "gpu"], "there is cpu"),
+        (["--model", "timm:nonsense"], "nonsense"),
+        (["--steps", "0"], "steps"),
+    ],
+)
+def test_bad_input_is_one_line(tmp_path, capsys, more, message):
+    assert main(command(tmp_path, *more)) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert "Traceback" not in error
+    assert not (tmp_path / "out" / "records").exists()
+
+
+def test_a_folder_of_something_else_and_data_without_a_test(tmp_path, capsys):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "thesis.txt").write_text("x")
+    assert main(command(tmp_path)) == 2
+    assert "something else" in capsys.readouterr().err
+    image_folder(tmp_path / "untested", train=4, test=0)
+    assert (
+        main(["compare", str(tmp_path / "untested"), "--model", "pictures:small", "--out", str(tmp_path / "new")]) == 2
+    )
+    assert "needs a test set" in capsys.readouterr().err
+
+
+def environment():
+    paths = os.pathsep.join(path for path in sys.path if path)
+    return {**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}
+
+
+def test_killed_at_random_moments(tmp_path):
+    """No run is done twice, and no record is damaged; the workers die with their parent."""
+    choices = ["--methods", "elbo,map-grid", "--train-sizes", "18", "--jobs", "2", "--steps", "100"]
+    words = [sys.executable, "-m", "deelbo", *command(tmp_path, *choices)]
+    records, generator, kills = tmp_path / "out" / "records", random.Random(0), 0
+    while kills < 3:
+        process = subprocess.Popen(words, env=environment(), stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+        lines = _lines(records)
+        deadline = time.monotonic() + 120
+        while _lines(records) == lines and process.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.02)  # until something begins
+        time.sleep(generator.uniform(0, 1.5))
+        if process.poll() is not None:
+            break
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        kills += 1
+    assert kills >= 2
+    assert subprocess.run(words, env=environment(), capture_output=True).returncode == 0
+    ended, lines = journal(records)
+    assert max(ended.values()) == 1
+    finished = without_times(records)
+    assert len(finished) == 10
+    assert all(record["key"] == key for key, record in finished.items())
+    assert not list((records / "work").iterdir())
+    for i, line in enumerate(lines):  # what had ended was never begun again
+        assert line["event"] == "ended" or line["key"] not in {x["key"] for x in lines[:i] if x["event"] == "ended"}
+
+
+def _lines(records):
+    path = records / "journal.jsonl"
+    return len(path.read_text().splitlines()) if path.exists() else 0
+
+
+def test_ctrl_c_keeps_what_is_finished(tmp_path):
+    words = [sys.executable, "-m", "deelbo", *command(tmp_path, "--methods", "elbo,la-lml", "--steps", "400")]
+    process = subprocess.Popen(words, env=environment(), stderr=subprocess.PIPE, text=True)
+    while not _lines(tmp_path / "out" / "records"):
+        time.sleep(0.05)
+    time.sleep(0.3)
+    process.send_signal(signal.SIGINT)
+    _, error = process.communicate()
+    assert process.returncode == 130
+    assert "the same command goes on" in error
+    assert "Traceback" not in error
+    work = list((tmp_path / "out" / "records" / "work").iterdir())
+    assert len(work) == 1  # with the checkpoint of the run that was cut off
+    assert json.loads((tmp_path / "out" / "compare.json").read_text())["methods"] == ["elbo", "la-lml"]
