@@ -1,7 +1,10 @@
 import os
+import shutil
 
 import pytest
 import torch
+
+CHROMIUM = next((p for name in ("chromium", "chromium-browser", "google-chrome") if (p := shutil.which(name))), None)
 
 if "PYTEST_XDIST_WORKER" in os.environ:
     torch.set_num_threads(1)  # two test processes with two OpenMP threads each would spend their time waiting
@@ -10,3 +13,16 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 @pytest.fixture(autouse=True)
 def _seed():
     torch.manual_seed(0)
+
+
+@pytest.fixture(scope="module")
+def browser():
+    if CHROMIUM is None and not os.environ.get("CI"):
+        pytest.skip("no Chromium on this machine; CI installs it")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        # CI may run as root, where Chromium has no sandbox.
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield browser
+        browser.close()

@@ -54,6 +54,23 @@ def test_results_are_written(finished, capsys):
     assert "unfinished" not in page
 
 
+@pytest.mark.parametrize(("width", "scheme"), [(1200, "light"), (390, "dark")])
+def test_the_page_in_chromium(finished, browser, width, scheme):
+    page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+    problems, requests = [], []
+    page.on("console", lambda message: problems.append(message.text))
+    page.on("request", lambda asked: requests.append(asked.url))
+    page.goto((finished / "out" / "compare.html").as_uri())
+    assert not problems
+    assert all(url.startswith("file:") for url in requests)
+    assert page.evaluate("document.documentElement.scrollWidth") == width
+    for chart in page.query_selector_all("figure svg"):
+        assert 250 < chart.bounding_box()["width"] <= width
+    ink = page.evaluate("getComputedStyle(document.querySelector('svg text')).fill.match(/\\d+/g).map(Number)[0]")
+    assert (ink > 150) == (scheme == "dark")
+    page.close()
+
+
 def test_nothing_is_repeated(finished, capsys):
     before = (finished / "out" / "records" / "journal.jsonl").read_text()
     choices = ["--train-sizes", "15,18", "--seeds", "1,2", "--methods", "map-grid,de-elbo", "--quiet"]

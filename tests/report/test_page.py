@@ -1,8 +1,6 @@
 """The report in a real browser: it draws, fits phone and desktop, follows light and dark, and asks for nothing else."""
 
 import json
-import os
-import shutil
 
 import pytest
 
@@ -11,21 +9,7 @@ from deelbo.job import Job, run_job
 from deelbo.report import write_report
 from pictures import image_folder, text_table, tiny_bert
 
-CHROMIUM = next((p for name in ("chromium", "chromium-browser", "google-chrome") if (p := shutil.which(name))), None)
 FAST = {"steps": 12, "batch_size": 6, "learning_rates": (0.1, 0.01), "samples": 2}
-
-
-@pytest.fixture(scope="module")
-def browser():
-    if CHROMIUM is None and not os.environ.get("CI"):
-        pytest.skip("no Chromium on this machine; CI installs it")
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        # CI may run as root, where Chromium has no sandbox.
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="module")

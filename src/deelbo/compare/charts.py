@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from deelbo.compare.strategies import Curve
-from deelbo.report.charts import FAINT, SERIES, finish, new_figure
+from deelbo.report.charts import SERIES, finish, new_figure
 
 MARKERS = ("o", "s", "^", "D", "v", "P")  # one for each training set
 # Ours in the first colour; the others in the order of the paper's legend.
@@ -71,12 +71,15 @@ def _percent(values: Sequence[float]) -> list[float]:
 def _show_times(axes: Any) -> None:
     """Label the time axis in seconds, minutes and hours."""
     low, high = axes.get_xlim()
-    ticks = {1: "1 s", 10: "10 s", 60: "1 min", 600: "10 min", 3600: "1 h", 36000: "10 h", 360000: "100 h"}
-    more = {3: "3 s", 30: "30 s", 180: "3 min", 1800: "30 min", 10800: "3 h", 108000: "30 h"}
-    chosen = {second: name for second, name in {**ticks, **more}.items() if low <= second <= high}
+    round_ones = [n * unit for unit in (1, 10, 60, 600, 3600, 36000, 360000) for n in (1, 2, 3, 5)]
+    chosen = sorted({second for second in round_ones if low <= second <= high})
+    while len(chosen) > 7:
+        chosen = chosen[::2]
     axes.minorticks_off()
-    if len(chosen) > 7:
-        chosen = {second: name for second, name in chosen.items() if second in ticks}
-    if chosen:
-        axes.set_xticks(list(chosen), list(chosen.values()))
-    axes.grid(color=FAINT, alpha=0.25, linewidth=0.6)
+    axes.set_xticks(chosen or [low, high], [_short(second) for second in chosen or [low, high]])
+
+
+def _short(seconds: float) -> str:
+    if seconds < 60:
+        return f"{seconds:.3g} s"
+    return f"{seconds / 60:.3g} min" if seconds < 3600 else f"{seconds / 3600:.3g} h"

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from deelbo.compare.engines import Engine
 from deelbo.compare.engines.base import BUSY, FAILED
 from deelbo.compare.records import Record, Records
 from deelbo.compare.running import held_out_number, read_data
-from deelbo.compare.strategies import Strategy, make_strategies
+from deelbo.compare.strategies import Plan, Strategy, make_strategies
 from deelbo.compare.task import Options, Task, Trial
 from deelbo.data import Data, split
 from deelbo.job import Job
@@ -25,14 +25,6 @@ Report = Callable[[dict[str, Any]], None]
 
 class FailedRunsError(RuntimeError):
     """Some runs of a comparison failed."""
-
-
-@dataclass
-class Entry:
-    """One method on one task."""
-
-    task: Task
-    strategy: Strategy
 
 
 class Known:
@@ -50,6 +42,39 @@ class Known:
                 return None
             self._found[trial.key] = record
         return self._found[trial.key]
+
+
+@dataclass
+class Entry:
+    """One method on one task.
+
+    Args:
+        task: What is to be solved.
+        strategy: The method.
+        done: The results that are known.
+    """
+
+    task: Task
+    strategy: Strategy
+    done: Known
+    _plan: Plan | None = None
+    _missing: list[Trial] = field(default_factory=list)
+
+    def plan(self) -> Plan:
+        """Return what the method wants; thought over only when one of its missing runs is there."""
+        if self._plan is None or any(self.done(trial) is not None for trial in self._missing):
+            self._plan = self.strategy.plan(self.task, self.done)
+            self._missing = [trial for trial in self._plan.trials if self.done(trial) is None]
+        return self._plan
+
+    def records(self) -> list[Record]:
+        """Return the finished runs."""
+        return [record for trial in self.plan().trials if (record := self.done(trial)) is not None]
+
+    def finished(self) -> bool:
+        """Tell whether the method has its answer."""
+        finals = self.plan().finals
+        return bool(finals) and all(self.done(final) is not None for final in finals)
 
 
 def make_tasks(
@@ -111,47 +136,37 @@ class Comparison:
 
     def __init__(self, tasks: Sequence[Task], records: Records) -> None:
         self.done = Known(records)
-        self.entries = [Entry(task, strategy) for task in tasks for strategy in make_strategies(task.options)]
+        pairs = [(task, strategy) for task in tasks for strategy in make_strategies(task.options)]
+        self.entries = [Entry(task, strategy, self.done) for task, strategy in pairs]
         for entry in self.entries:
-            entry.strategy.plan(entry.task, self.done)  # what it refuses, it refuses now
+            entry.plan()  # what it refuses, it refuses now
 
     def wanted(self) -> list[Trial]:
-        """Return the runs that are wanted now and not finished, each once, cheap ones for all tasks first."""
-        trials: dict[str, Trial] = {}
-        for entry in self.entries:
-            for trial in entry.strategy.plan(entry.task, self.done).trials:
-                if self.done(trial) is None:
-                    trials.setdefault(trial.key, trial)
-        return list(trials.values())
+        """Return the runs that are wanted now and not finished, each once."""
+        trials = {trial.key: trial for entry in self.entries for trial in entry.plan().trials}
+        return [trial for trial in trials.values() if self.done(trial) is None]
 
-    def finished(self, entry: Entry) -> bool:
-        """Tell whether a method has its answer."""
-        finals = entry.strategy.plan(entry.task, self.done).finals
-        return bool(finals) and all(self.done(final) is not None for final in finals)
-
-    def seconds_left(self, running: dict[str, float], slots: int) -> float | None:
+    def seconds_left(self, running: Mapping[str, float], slots: int) -> float | None:
         """Estimate the time for what is left, from the mean cost of each method's runs so far.
 
         Args:
             running: How far the present runs are.
             slots: Runs at a time.
         """
-        costs: list[tuple[int, list[float]]] = []
-        for entry in self.entries:
-            plan = entry.strategy.plan(entry.task, self.done)
-            found = [record for trial in plan.trials if (record := self.done(trial)) is not None]
-            costs.append((plan.expected - len(found), [sum(record["seconds"].values()) for record in found]))
+        costs = [
+            (entry.plan().expected, [sum(record["seconds"].values()) for record in entry.records()])
+            for entry in self.entries
+        ]
         every = [cost for _, known in costs for cost in known]
         if not every:
             return None
         mean = sum(every) / len(every)
-        total = sum(missing * (sum(known) / len(known) if known else mean) for missing, known in costs)
-        return max(0.0, total - mean * sum(running.values())) / max(1, slots)
+        total = sum((all_ - len(known)) * (sum(known) / len(known) if known else mean) for all_, known in costs)
+        return max(0.0, total - mean * sum(running.values())) / slots
 
     def counts(self) -> tuple[int, int]:
         """Return how many runs are finished, and how many there will be; shared ones count once for each method."""
-        plans = [entry.strategy.plan(entry.task, self.done) for entry in self.entries]
-        return sum(self.done(t) is not None for plan in plans for t in plan.trials), sum(p.expected for p in plans)
+        return sum(len(e.records()) for e in self.entries), sum(e.plan().expected for e in self.entries)
 
 
 def compare(comparison: Comparison, engine: Engine, report: Report = lambda event: None) -> None:

@@ -31,13 +31,13 @@ def write_page(comparison: Comparison, folder: Path) -> Path:
 def _facts(comparison: Comparison, name: str) -> dict[str, Any]:
     rows, entries = rows_of(comparison), comparison.entries
     task = entries[0].task
-    tests = [record["tested"] for entry in entries for record in _records(comparison, entry) if "tested" in record]
+    tests = [record["tested"] for entry in entries for record in entry.records() if "tested" in record]
     return {
         "name": name,
         "data": Path(task.job.data).name,
         "methods": list(task.options.methods),
         "entries": len(entries),
-        "unfinished": sum(not comparison.finished(entry) for entry in entries),
+        "unfinished": sum(not entry.finished() for entry in entries),
         "cost": _cost(comparison),
         "cards": _cards(rows),
         "subsets": SUBSETS,
@@ -56,14 +56,9 @@ def _facts(comparison: Comparison, name: str) -> dict[str, Any]:
     }
 
 
-def _records(comparison: Comparison, entry: Any) -> list[dict[str, Any]]:
-    trials = entry.strategy.plan(entry.task, comparison.done).trials
-    return [record for trial in trials if (record := comparison.done(trial)) is not None]
-
-
 def _cost(comparison: Comparison) -> dict[str, str]:
     """What all runs cost together, each counted once."""
-    found = {record["key"]: record for entry in comparison.entries for record in _records(comparison, entry)}
+    found = {record["key"]: record for entry in comparison.entries for record in entry.records()}
     seconds = sum(v for r in found.values() for part, v in r["seconds"].items() if part != "test")
     equivalents = sum(record["runs"] for record in found.values())
     return {"runs": str(len(found)), "equivalents": f"{equivalents:.3g}", "time": duration(seconds)}
@@ -95,7 +90,7 @@ def _panels(comparison: Comparison) -> list[dict[str, str]]:
     for entry in comparison.entries:
         task = entry.task
         number = seeds.setdefault(task.seed, len(seeds))
-        if comparison.finished(entry) and (entry.strategy.kappa is None or entry.strategy.name != "de-elbo"):
+        if entry.finished() and (entry.strategy.kappa is None or entry.strategy.name != "de-elbo"):
             panel = places.setdefault((task.job.model, "ptyl" if task.ptyl else task.prior, task.number), {})
             panel.setdefault(label(entry), []).append((number, entry.strategy.curve(task, comparison.done)))
     return [

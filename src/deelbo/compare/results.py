@@ -33,14 +33,13 @@ METRICS: dict[str, tuple[str, Callable[[float], str], Callable[..., float] | Non
 
 def rows_of(comparison: Comparison) -> list[Row]:
     """Return a row for every finished answer: task, method, what it reached and what it cost."""
-    return [row for entry in comparison.entries if comparison.finished(entry) for row in _rows(comparison, entry)]
+    return [row for entry in comparison.entries if entry.finished() for row in _rows(entry)]
 
 
-def _rows(comparison: Comparison, entry: Entry) -> list[Row]:
-    task, strategy, done = entry.task, entry.strategy, comparison.done
-    plan = strategy.plan(task, done)
+def _rows(entry: Entry) -> list[Row]:
+    task, strategy, done, plan = entry.task, entry.strategy, entry.done, entry.plan()
     costs = [seconds for seconds, _ in strategy.curve(task, done).finals]
-    runs = sum(record["runs"] for trial in plan.trials if (record := done(trial))) / len(plan.finals)
+    runs = sum(record["runs"] for record in entry.records()) / len(plan.finals)
     rows = []
     for repetition, (final, seconds) in enumerate(zip(plan.finals, costs, strict=True)):
         record = done(final)
@@ -72,8 +71,7 @@ def leaders(comparison: Comparison) -> list[list[str]]:
     """Return, for each method on each task, how many runs are done and the test accuracy of its best one so far."""
     lines = []
     for entry in comparison.entries:
-        task, plan = entry.task, entry.strategy.plan(entry.task, comparison.done)
-        found = [record for trial in plan.trials if (record := comparison.done(trial)) is not None]
+        task, plan, found = entry.task, entry.plan(), entry.records()
         known = [record for record in found if record["test"]]
         finals = [record for trial in plan.finals if (record := comparison.done(trial)) is not None]
         best = max(finals or known, key=entry.strategy.score, default=None)
@@ -163,9 +161,9 @@ def summary(values: Sequence[float | None], show: Callable[[float], str]) -> str
     known = _known(values)
     if not known:
         return "diverged" if values else ""
-    mean = show(sum(known) / len(known))
+    mean, low, high = (show(value) for value in (sum(known) / len(known), min(known), max(known)))
     lost = f", {len(values) - len(known)} diverged" if len(known) < len(values) else ""
-    return f"{mean} ({show(min(known))}–{show(max(known))}){lost}" if len(known) > 1 else mean + lost
+    return (mean if low == high else f"{mean} ({low}–{high})") + lost
 
 
 def _known(values: Sequence[float | None]) -> list[float]:
