@@ -9,12 +9,13 @@ from typing import Any
 
 from deelbo._modules import trainable
 from deelbo.compare import Comparison, Options, Records, compare, make_tasks, write_results
+from deelbo.compare.comparison import FailedRunsError
 from deelbo.compare.engines import Engine, LocalEngine, RayEngine
 from deelbo.compare.page import write_page
-from deelbo.compare.running import load_for, read_data
+from deelbo.compare.running import inspect_model, read_data
 from deelbo.compare.task import Task
 from deelbo.finetuning import check_device
-from deelbo.job import LENGTHS, Job
+from deelbo.job import LENGTHS, Job, check_place
 from deelbo.training.checkpoint import read_json, write_json
 
 ITERATIONS = {"image": 35, "text": 11}  # of Bayesian optimisation, the paper's
@@ -64,28 +65,53 @@ def compare_job(request: CompareRequest, report: Report = lambda event: None) ->
         FailedRunsError: If runs failed; the results of the others are written.
     """
     out = request.out
+    folder = request.records or out / "records"
     _check_folder(out)
+    for place in (out, folder):
+        check_place(Path(request.job.data), place)
+    if request.precision not in ("no", "fp16", "bf16"):
+        raise ValueError(f"--precision {request.precision}: no, fp16 or bf16")
     if request.engine not in ("local", "ray"):
         raise ValueError(f"--engine {request.engine}: local or ray")
     if request.jobs < 1:
         raise ValueError(f"--jobs must be at least 1, not {request.jobs}")
     if request.device is not None:
         check_device(request.device)
-    tasks = _tasks(request)
-    folder = request.records or out / "records"
-    comparison = Comparison(tasks, Records(folder))
+    comparison = Comparison(_tasks(request), Records(folder))
     out.mkdir(parents=True, exist_ok=True)
     write_json(out / "compare.json", _summary(request))
     try:
         if comparison.wanted():
             compare(comparison, _engine(request, folder), report)
-    finally:
-        write_results(comparison, out)
-        page = write_page(comparison, out)
-    return page
+    except (FailedRunsError, KeyboardInterrupt):
+        write_page(comparison, write_results(comparison, out), out)
+        raise
+    return write_page(comparison, write_results(comparison, out), out)
+
+
+def _absolute(request: CompareRequest) -> CompareRequest:
+    """Write paths out, for workers that begin in another folder."""
+
+    def place(path: str | None) -> str | None:
+        return str(Path(path).absolute()) if path is not None and Path(path).exists() else path
+
+    def after(prefix: str, name: str) -> str:
+        return prefix + str(place(name.removeprefix(prefix))) if name.startswith(prefix) else name
+
+    job = request.job
+    return replace(
+        request,
+        job=replace(
+            job, data=str(place(job.data)), data_dir=place(job.data_dir), weights=place(job.weights),
+            model=after("hf:", job.model),
+        ),
+        models=tuple(after("hf:", model) for model in request.models),
+        priors=tuple(after("ptyl:", prior) for prior in request.priors),
+    )  # fmt: skip
 
 
 def _tasks(request: CompareRequest) -> list[Task]:
+    request = _absolute(request)
     data = read_data(request.job, request.test_size)
     settings = {**LENGTHS[data.kind], **request.settings}
     limits = {"bo_iterations": ITERATIONS[data.kind], **request.options}
@@ -97,15 +123,13 @@ def _tasks(request: CompareRequest) -> list[Task]:
         "test_size": request.test_size,
         "precision": request.precision,
     }
+    if request.kappas is None:
+        return make_tasks(request.job, options, models=request.models, **arguments)
     tasks = []
-    for model in dict.fromkeys(request.models):
-        # The network is made once here, so that a wrong name is told before anything is run.
-        own = make_tasks(request.job, options, models=[model], **arguments)
-        weights = trainable(load_for(own[0].trial(), data).network).values()
-        if request.kappas is not None:
-            options = replace(options, kappas=_kappas(request.kappas, sum(p.numel() for p in weights)))
-            own = make_tasks(request.job, options, models=[model], **arguments)
-        tasks += own
+    for model in request.models:  # the sweep depends on the network's size
+        network = inspect_model(replace(request.job, model=model), request.test_size)[0].network
+        kappas = _kappas(request.kappas, sum(p.numel() for p in trainable(network).values()))
+        tasks += make_tasks(request.job, replace(options, kappas=kappas), models=[model], **arguments)
     return tasks
 
 

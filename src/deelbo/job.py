@@ -76,7 +76,7 @@ def run_job(
         ValueError: If the data, the model, the settings or the folder are not what they should be.
         OSError: Likewise.
     """
-    _check_place(Path(job.data), out)
+    check_place(Path(job.data), out)
     if (out / "report.html").is_file() and (out / "run.json").is_file():
         raise FileExistsError(f"{out} holds a finished run; choose a new folder")
     data, settings = _read(job, settings, report)
@@ -123,7 +123,7 @@ def run_job(
     return result, _finish(result, test_set, data, out, report)
 
 
-def _check_place(data: Path, out: Path) -> None:
+def check_place(data: Path, out: Path) -> None:
     """Refuse a run among the images: it would be a class, or part of one, next time."""
     classes = [data / part for part in ("train", "test")] if (data / "train").is_dir() else [data]
     if data.is_dir() and any(out.resolve().is_relative_to(folder.resolve()) for folder in classes):

@@ -124,6 +124,10 @@ def test_kappas_and_texts(tmp_path):
         (["--device", "gpu"], "there is cpu"),
         (["--model", "timm:nonsense"], "nonsense"),
         (["--steps", "0"], "steps"),
+        (["--precision", "half"], "no, fp16 or bf16"),
+        (["--head", "tail"], 'head "tail" names no parameter'),
+        (["--priors", "ptyl:none.safetensors"], "none.safetensors"),
+        (["--seeds", "1,1"], "twice"),
     ],
 )
 def test_bad_input_is_one_line(tmp_path, capsys, more, message):
@@ -132,6 +136,23 @@ def test_bad_input_is_one_line(tmp_path, capsys, more, message):
     assert message in error
     assert "Traceback" not in error
     assert not (tmp_path / "out" / "records").exists()
+
+
+def test_a_folder_among_the_data_is_refused(tmp_path, capsys):
+    command(tmp_path)
+    assert main(command(tmp_path, "--records", str(tmp_path / "data" / "train" / "records"))) == 2
+    assert "among the data" in capsys.readouterr().err
+
+
+def test_storage_that_fails_is_named(tmp_path, capsys):
+    (tmp_path / "file").write_text("x")
+    assert main(command(tmp_path, "--methods", "elbo", "--records", str(tmp_path / "file"))) == 2
+    assert "Not a directory" in capsys.readouterr().err
+
+
+def test_no_cluster_at_the_address(tmp_path, capsys):
+    assert main(command(tmp_path, "--engine", "ray", "--ray-address", "127.0.0.1:1")) == 2
+    assert "no Ray cluster at 127.0.0.1:1" in capsys.readouterr().err
 
 
 def test_a_folder_of_something_else_and_data_without_a_test(tmp_path, capsys):

@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from compare_cases import small_tasks
+from compare_cases import small_options, small_tasks
 from deelbo.compare import Records
 from deelbo.compare.running import divide, held_out_number, load_for, read_data, run_trial
 from deelbo.data import split
@@ -21,7 +21,7 @@ def prepared(trial):
     """The network, training and held-out sets of a run on four fifths."""
     data = split(read_data(dataclasses.replace(trial.job, train_size=None), None), 18, None, trial.settings.seed)
     train, held = divide(data.train, trial.settings.seed)
-    loaded = load_for(trial, data)
+    loaded = load_for(trial.job, data, trial.settings.seed)
     sets = loaded.training_sets(train)
     return loaded, *sets, loaded.dataset(held)
 
@@ -104,3 +104,18 @@ def test_killed_while_it_is_tested(tmp_path):
     assert again["clml"] == whole["clml"]
     assert again["test"] == whole["test"]
     assert again["seconds"]["training"] > 0
+
+
+def test_data_that_changed_are_refused(tmp_path):
+    (task,) = small_tasks(tmp_path)
+    trial = dataclasses.replace(task.trial(), data="0" * 32)
+    with pytest.raises(ValueError, match="no longer, those that the comparison began with"):
+        run_trial(trial, Records(tmp_path / "records"), "cpu")
+
+
+def test_impossible_predictions_have_a_finite_conditional_likelihood(tmp_path):
+    """Draws from a wide posterior put hundreds of nats on wrong classes: more than a probability can hold."""
+    (task,) = small_tasks(tmp_path, small_options(temperatures=(1e8,)))
+    trial = task.point({"backbone": 0.01, "head": 0.01}, 0.01, whole=False, clml=True)
+    record = run_trial(trial, Records(tmp_path / "records"), "cpu")
+    assert record["clml"]["value"] < -1000

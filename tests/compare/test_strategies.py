@@ -7,10 +7,11 @@ import pytest
 import torch
 
 from compare_cases import small_options, small_tasks
-from deelbo.compare import Records, make_strategies, names
+from deelbo.compare import Records, make_strategies, names, register
 from deelbo.compare.comparison import Known
-from deelbo.compare.strategies.base import SUBSETS, subset_curve
+from deelbo.compare.strategies.base import REGISTRY, SUBSETS, subset_curve
 from deelbo.compare.strategies.map_bo import propose
+from deelbo.compare.strategies.map_grid import MAPGrid
 
 
 def fill(records, trial, nll=1.0, accuracy=0.5, objective=0.0, clml=None, seconds=1.0):
@@ -18,7 +19,8 @@ def fill(records, trial, nll=1.0, accuracy=0.5, objective=0.0, clml=None, second
         "key": trial.key, "diverged": nll is None, "objective": objective, "runs": 1.0,
         "validation": {"nll": nll} if trial.held_out and nll is not None else None,
         "clml": None if trial.clml is None else {"value": clml},
-        "test": {"balanced_accuracy": accuracy}, "seconds": {"training": seconds, "validation": 0.5, "clml": 4.0},
+        "test": {"balanced_accuracy": accuracy},
+        "seconds": {"training": seconds, "objective": 0.25, "validation": 0.5, "clml": 4.0},
     })  # fmt: skip
 
 
@@ -45,6 +47,7 @@ def test_grid_retrains_the_best_cell_on_everything(tmp_path):
         fill(records, trial, nll=None if i == 0 else 2.0 - (i == 5), accuracy=0.1 * i)
     (final,) = strategy.plan(task, done).finals
     chosen = plan.trials[5]
+    assert strategy.plan(task, done).chosen == [chosen]
     assert not final.held_out
     assert final.settings.learning_rates == chosen.settings.learning_rates
     expected = {g: v * 14 / 18 for g, v in chosen.settings.prior_variances.items()}  # alpha/N is the same
@@ -82,8 +85,8 @@ def test_objective_chooses_among_full_runs(tmp_path):
     fill(records, second, objective=-3.0, accuracy=0.4)
     assert strategy.plan(task, done).finals == [second]
     curve = strategy.curve(task, done)
-    assert [point[:2] for point in curve.points] == [pytest.approx((1.0, 0.9)), pytest.approx((2.0, 0.4))]
-    assert curve.finals == [pytest.approx((2.0, 0.4))]
+    assert [point[:2] for point in curve.points] == [pytest.approx((1.25, 0.9)), pytest.approx((2.5, 0.4))]
+    assert curve.finals == [pytest.approx((2.5, 0.4))]
 
 
 def test_several_kappas_are_several_strategies(tmp_path):
@@ -198,6 +201,21 @@ def test_bo_goes_on_with_what_it_proposed(tmp_path):
 
 
 def test_searches_refuse_a_prior_of_many_variances(tmp_path):
-    (task,) = small_tasks(tmp_path, small_options(methods=("map-grid",)), priors=["per-layer"])
     with pytest.raises(ValueError, match="not per-layer"):
-        make_strategies(task.options)[0].plan(task, Known(Records(tmp_path / "records")))
+        small_tasks(tmp_path, small_options(methods=("map-grid",)), priors=["per-layer"])
+    assert small_tasks(tmp_path, small_options(methods=("la-lml",)), priors=["per-layer"])
+
+
+def test_a_method_of_ones_own_is_one_registration(tmp_path):
+    class Narrow(MAPGrid):
+        name = "my-grid"
+
+        def cells(self, task):
+            return [(dict.fromkeys(task.groups, 0.01), rate) for rate in task.options.learning_rates]
+
+    register("my-grid")(lambda options: [Narrow()])
+    try:
+        task, strategy, _, done = setup(tmp_path, "my-grid")
+        assert (task.held_out, strategy.plan(task, done).expected) == (4, 3)
+    finally:
+        del REGISTRY["my-grid"]

@@ -3,11 +3,15 @@ import json
 import math
 
 import pytest
+import safetensors.torch
 
 from compare_cases import small_options, small_tasks
+from deelbo.compare import make_tasks
+from deelbo.compare.running import inspect_model
 from deelbo.compare.strategies.map_grid import MAPGrid
-from deelbo.compare.task import Options
-from pictures import image_folder
+from deelbo.compare.task import Options, model_name, prior_name
+from deelbo.job import Job
+from pictures import image_folder, text_table, tiny_bert
 
 
 def test_strengths_become_variances_of_the_set_that_is_trained_on(tmp_path):
@@ -55,8 +59,50 @@ def test_a_key_is_the_content_not_the_place(tmp_path):
     assert changed.trial().key not in keys
 
 
+def test_a_key_is_the_networks_content(tmp_path):
+    text_table(tmp_path / "train.csv", 24)
+    text_table(tmp_path / "test.csv", 8)
+    keys = []
+    for name, change in (("a", 0.0), ("b", 0.0), ("b", 1.0)):
+        folder = tiny_bert(tmp_path / name)
+        weights = safetensors.torch.load_file(folder / "model.safetensors")
+        next(iter(weights.values()))[0] += change
+        safetensors.torch.save_file(weights, folder / "model.safetensors", {"format": "pt"})
+        inspect_model.cache_clear()
+        (task,) = make_tasks(Job(str(tmp_path), f"hf:{folder}"), small_options())
+        keys.append(task.trial().key)
+    assert keys[0] == keys[1] != keys[2]
+
+
+def test_two_files_of_a_prior_are_two_lines():
+    assert prior_name("ptyl:/far/away/first.safetensors") == "ptyl:first"
+    assert model_name("hf:/far/away/bert") == "hf:bert"
+    assert model_name("timm:resnet50") == "timm:resnet50"
+
+
+@pytest.mark.parametrize("name", ["seeds", "train_sizes", "priors", "models"])
+def test_a_value_twice_is_refused(tmp_path, name):
+    values = {"seeds": [1, 1], "train_sizes": [18, 18], "priors": ["l2-sp"] * 2, "models": ["pictures:small"] * 2}
+    with pytest.raises(ValueError, match=f"{name} has a value twice"):
+        small_tasks(tmp_path, **{name: values[name]})
+
+
+def test_everything_is_the_same_as_its_number(tmp_path):
+    (number,), (everything,) = small_tasks(tmp_path, train_sizes=[30]), small_tasks(tmp_path, train_sizes=[None])
+    assert number.trial().key == everything.trial().key
+
+
 def test_wrong_options_are_refused(tmp_path):
-    for changes in ({"strengths": (-1.0,)}, {"strengths": ()}, {"bo_runs": 0}, {"temperatures": (0.0,)}):
+    for changes in (
+        {"strengths": (-1.0,)},
+        {"strengths": ()},
+        {"bo_runs": 0},
+        {"temperatures": (0.0,)},
+        {"lr_search": "x"},
+        {"learning_rates": (0.1, 0.1)},
+        {"ptyl_variances": (0.0,)},
+        {"kappas": (0.0,)},
+    ):
         with pytest.raises(ValueError, match=next(iter(changes))):
             small_options(**changes)
     with pytest.raises(ValueError, match="single training example"):

@@ -160,3 +160,12 @@ def test_nothing_to_learn_from_is_bounded(scatter, fisher, expected):
     prior = GaussianPrior({"all": PriorGroup([weight])})
     LaplacePosterior(prior, {"all": [torch.full_like(weight, fisher)]}, 0.0).best_variances()
     assert prior.variances["all"] == pytest.approx(expected)
+
+
+def test_a_far_start_does_not_stop_at_the_bound():
+    weight = nn.Parameter(torch.full((1000,), 3e-10, dtype=torch.float64))
+    prior = GaussianPrior({"all": PriorGroup([weight])})
+    LaplacePosterior(prior, {"all": [torch.full_like(weight, 1.0)]}, 0.0).best_variances()
+    p, s = 1 / prior.variances["all"], float(weight.detach().square().sum())
+    assert p < 1e11
+    assert 1000 / (1 + p) == pytest.approx(p * s, rel=1e-5)

@@ -12,10 +12,11 @@ from rich.console import Console
 
 from deelbo.cli.finetune import Text, _option
 from deelbo.cli.progress import ComparisonProgress, Interrupted
+from deelbo.compare import names
 from deelbo.compare_job import CompareRequest, compare_job
 from deelbo.job import Job
 
-METHODS = "de-elbo,elbo,map-grid,map-bo,la-lml,la-clml"
+METHODS = ",".join(names())
 
 
 def compare(

@@ -17,6 +17,8 @@ from deelbo.compare.results import duration, leaders
 from deelbo.training.search import planned_steps
 from deelbo.training.settings import Settings
 
+LINES = 30  # of the table of a comparison
+
 
 class Interrupted(Exception):
     """Ctrl-C, with a word on what was saved; the command line's library would swallow a KeyboardInterrupt's."""
@@ -79,7 +81,7 @@ class RunProgress:
         self._settings, self._planned, self._batch = settings, planned_steps(settings), settings.batch_size
         self._batch = min(self._batch, len(data.train))
         kappa = {"elbo": 1.0}.get(settings.method, settings.kappa or max(1.0, weights / len(data.train)))
-        self._scale = len(data.train) * (kappa if settings.method != "map" else 1.0)
+        self._scale = len(data.train) * (kappa if settings.method in ("de-elbo", "elbo") else 1.0)
         test = f", {len(data.test)} to test on" if data.test else ""
         self.console.print(
             f"{self.title}{model.spec}, {weights:,} weights; {len(data.train)} {data.kind}s of "
@@ -165,12 +167,11 @@ class ComparisonProgress:
 
     def _view(self, event: dict[str, Any], title: str) -> Group:
         running = [
-            f"  {name}" + ("" if fraction is None else f": {fraction:.0%}")
-            for name, fraction in event["running"].items()
+            f"  {name}" + ("" if fraction is None else f": {fraction:.0%}") for name, fraction in event["running"]
         ]
         table = Table(box=None, title="best so far", title_justify="left")
         for column in ("model", "prior", "N", "seed", "method", "runs", "test accuracy"):
             table.add_column(column)
-        for line in leaders(event["comparison"])[-30:]:
+        for line in leaders(event["comparison"])[:LINES]:
             table.add_row(*line)
         return Group(title, *running, table)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -10,15 +11,17 @@ from typing import Any
 from deelbo.compare.engines import Engine
 from deelbo.compare.engines.base import BUSY, FAILED
 from deelbo.compare.records import Record, Records
-from deelbo.compare.running import held_out_number, read_data
+from deelbo.compare.running import data_fingerprint, held_out_number, inspect_model, read_data
 from deelbo.compare.strategies import Plan, Strategy, make_strategies
 from deelbo.compare.task import Options, Task, Trial
-from deelbo.data import Data, split
+from deelbo.data import split
 from deelbo.job import Job
+from deelbo.methods import make_prior
 from deelbo.swag.source import fingerprint
 from deelbo.training.settings import Settings
 
 POLL = 2.0  # seconds between looks at runs of other processes
+HOPELESS = 3  # failures at the beginning after which the rest is not tried
 
 Report = Callable[[dict[str, Any]], None]
 
@@ -103,23 +106,27 @@ def make_tasks(
     Raises:
         ValueError: If there is no test set, a subset is too large or too small, or a setting is wrong.
     """
+    for name, values in (("models", models), ("priors", priors), ("train_sizes", train_sizes), ("seeds", seeds)):
+        if len(set(values)) != len(values):
+            raise ValueError(f"{name} has a value twice: {', '.join(str(value) for value in values)}")
     data = read_data(job, test_size)
-    assert data.test is not None
-    content = data.fingerprint() + Data(data.kind, data.classes, data.test).fingerprint()
+    content = data_fingerprint(data)
+    searches = any(strategy.searches for strategy in make_strategies(options))
     tasks = []
-    for model in models or [job.model]:
-        for prior in priors:
-            files = [job.weights, Settings(prior=prior).source]
-            weights = "+".join(fingerprint(file) for file in files if file is not None)
-            for size in train_sizes:
-                for seed in seeds:
-                    train = split(data, size, None, seed).train
-                    searches = any(name in ("map-grid", "map-bo", "la-clml") for name in options.methods)
-                    held = held_out_number(train.labels) if searches else 0
-                    own = replace(job, model=model, train_size=size)
-                    tasks.append(
-                        Task(own, content, weights, prior, seed, len(train), held, options, test_size, precision)
-                    )
+    for model, prior in itertools.product(models or [job.model], priors):
+        own = replace(job, model=model)
+        loaded, network = inspect_model(own, test_size)
+        settings = Settings(prior=prior)
+        make_prior(settings, loaded.network, job.head)  # what it refuses, it refuses now
+        if settings.source is not None:
+            network += fingerprint(settings.source)
+        for size, seed in itertools.product(train_sizes, seeds):
+            train = split(data, size, None, seed).train
+            held = held_out_number(train.labels) if searches else 0
+            own = replace(own, train_size=None if size == len(data.train) else size)
+            tasks.append(Task(own, content, network, prior, seed, len(train), held, options, test_size, precision))
+            if searches:
+                assert tasks[-1].groups
     return tasks
 
 
@@ -127,19 +134,14 @@ class Comparison:
     """Methods on tasks, as far as their runs are known.
 
     Args:
-        tasks: What is to be solved; all have the same options.
+        tasks: What is to be solved.
         records: Where results are.
-
-    Raises:
-        ValueError: If a method is unknown, or does not know a task's prior.
     """
 
     def __init__(self, tasks: Sequence[Task], records: Records) -> None:
         self.done = Known(records)
         pairs = [(task, strategy) for task in tasks for strategy in make_strategies(task.options)]
         self.entries = [Entry(task, strategy, self.done) for task, strategy in pairs]
-        for entry in self.entries:
-            entry.plan()  # what it refuses, it refuses now
 
     def wanted(self) -> list[Trial]:
         """Return the runs that are wanted now and not finished, each once."""
@@ -153,20 +155,24 @@ class Comparison:
             running: How far the present runs are.
             slots: Runs at a time.
         """
-        costs = [
-            (entry.plan().expected, [sum(record["seconds"].values()) for record in entry.records()])
-            for entry in self.entries
-        ]
-        every = [cost for _, known in costs for cost in known]
+        every = [sum(record["seconds"].values()) for entry in self.entries for record in entry.records()]
         if not every:
             return None
-        mean = sum(every) / len(every)
-        total = sum((all_ - len(known)) * (sum(known) / len(known) if known else mean) for all_, known in costs)
+        mean, total = sum(every) / len(every), 0.0
+        seen: set[str] = set()
+        for entry in self.entries:
+            plan, known = entry.plan(), [sum(record["seconds"].values()) for record in entry.records()]
+            missing = {trial.key for trial in plan.trials if self.done(trial) is None} - seen
+            seen |= missing
+            number = len(missing) + plan.expected - len(plan.trials)
+            total += number * (sum(known) / len(known) if known else mean)
         return max(0.0, total - mean * sum(running.values())) / slots
 
     def counts(self) -> tuple[int, int]:
-        """Return how many runs are finished, and how many there will be; shared ones count once for each method."""
-        return sum(len(e.records()) for e in self.entries), sum(e.plan().expected for e in self.entries)
+        """Return how many runs are finished, and how many there will be; what methods share counts once."""
+        known = {trial.key: trial for entry in self.entries for trial in entry.plan().trials}
+        unknown = sum(entry.plan().expected - len(entry.plan().trials) for entry in self.entries)
+        return sum(self.done(trial) is not None for trial in known.values()), len(known) + unknown
 
 
 def compare(comparison: Comparison, engine: Engine, report: Report = lambda event: None) -> None:
@@ -178,7 +184,7 @@ def compare(comparison: Comparison, engine: Engine, report: Report = lambda even
         report: Called with {"comparison", "running", "left"} again and again, and {"note": text}.
 
     Raises:
-        FailedRunsError: If runs failed; all others are finished then, unless the first one failed.
+        FailedRunsError: If runs failed; all others are finished then, unless the first few failed.
     """
     running: dict[str, Trial] = {}
     failed: dict[str, str] = {}
@@ -195,8 +201,9 @@ def compare(comparison: Comparison, engine: Engine, report: Report = lambda even
             if not wanted and not running:
                 break
             progress = engine.progress()
-            report({"comparison": comparison, "running": {running[k].describe(): progress.get(k) for k in running},
-                    "left": comparison.seconds_left(progress, engine.slots)})  # fmt: skip
+            now_running = [(trial.describe(), progress.get(key)) for key, trial in running.items()]
+            left = comparison.seconds_left(progress, engine.slots)
+            report({"comparison": comparison, "running": now_running, "left": left})
             if not running:
                 time.sleep(POLL)  # all that is left is being made by others
             for outcome in engine.wait(1.0):
@@ -206,13 +213,13 @@ def compare(comparison: Comparison, engine: Engine, report: Report = lambda even
                 elif outcome.status == FAILED:
                     failed[outcome.key] = outcome.message
                     report({"note": f"failed: {trial.describe()}: {outcome.message}"})
-                    if not succeeded and len(failed) >= engine.slots:
-                        raise FailedRunsError(f"the first runs failed: {outcome.message}")
+                    if not succeeded and len(failed) == HOPELESS:
+                        raise FailedRunsError(f"the first {HOPELESS} runs failed: {outcome.message}")
                 else:
                     succeeded = True
     finally:
         engine.close()
-    report({"comparison": comparison, "running": {}, "left": 0.0})
+    report({"comparison": comparison, "running": [], "left": 0.0})
     if failed:
         raise FailedRunsError(
             f"{len(failed)} runs failed and are tried again by the next call: {next(iter(failed.values()))}"

@@ -7,29 +7,31 @@ from typing import Any
 
 from deelbo.compare.charts import kappa_chart, time_chart
 from deelbo.compare.comparison import Comparison
-from deelbo.compare.results import Row, duration, label, rows_of, tables
+from deelbo.compare.results import Row, default_kappa, duration, label, tables
 from deelbo.compare.strategies.base import SUBSETS
+from deelbo.compare.task import model_name, prior_name
 from deelbo.report.page import render
 from deelbo.training.checkpoint import write_text
 
 
-def write_page(comparison: Comparison, folder: Path) -> Path:
+def write_page(comparison: Comparison, rows: list[Row], folder: Path) -> Path:
     """Write the page of a comparison, as far as it is finished.
 
     Args:
         comparison: With its records.
+        rows: Of its finished answers.
         folder: Where to.
 
     Returns:
         Where it is.
     """
     path = folder / "compare.html"
-    write_text(path, render(Path(__file__).with_name("page.html"), _facts(comparison, folder.absolute().name)))
+    write_text(path, render(Path(__file__).with_name("page.html"), _facts(comparison, rows, folder.absolute().name)))
     return path
 
 
-def _facts(comparison: Comparison, name: str) -> dict[str, Any]:
-    rows, entries = rows_of(comparison), comparison.entries
+def _facts(comparison: Comparison, rows: list[Row], name: str) -> dict[str, Any]:
+    entries = comparison.entries
     task = entries[0].task
     tests = [record["tested"] for entry in entries for record in entry.records() if "tested" in record]
     return {
@@ -49,7 +51,7 @@ def _facts(comparison: Comparison, name: str) -> dict[str, Any]:
         "settings": {
             **task.options.settings,
             **{k: v for k, v in vars(task.options).items() if k not in ("settings", "kappas")},
-            "kappas": ["D/N" if kappa is None else kappa for kappa in task.options.kappas],
+            "kappas": list(dict.fromkeys("D/N" if k is None else k for e in entries for k in e.task.options.kappas)),
             **{name: size for name in ("image_size", "max_length") if (size := getattr(task.job, name)) is not None},
             "precision": task.precision,
         },
@@ -69,7 +71,7 @@ def _cards(rows: list[Row]) -> list[dict[str, str]]:
     ours = {(r["model"], r["prior"], r["train_size"], r["seed"]): r for r in rows
             if r["method"] == "de-elbo" and r["default_kappa"]}  # fmt: skip
     cards = []
-    for method in ("map-grid", "map-bo", "la-clml", "la-lml"):
+    for method in dict.fromkeys(row["method"] for row in rows if row["method"] not in ("de-elbo", "elbo")):
         pairs = [
             (own, row) for row in rows if row["method"] == method and not row["diverged"]
             and (own := ours.get((row["model"], row["prior"], row["train_size"], row["seed"]))) and not own["diverged"]
@@ -90,8 +92,8 @@ def _panels(comparison: Comparison) -> list[dict[str, str]]:
     for entry in comparison.entries:
         task = entry.task
         number = seeds.setdefault(task.seed, len(seeds))
-        if entry.finished() and (entry.strategy.kappa is None or entry.strategy.name != "de-elbo"):
-            panel = places.setdefault((task.job.model, "ptyl" if task.ptyl else task.prior, task.number), {})
+        if entry.finished() and default_kappa(entry):
+            panel = places.setdefault((model_name(task.job.model), prior_name(task.prior), task.number), {})
             panel.setdefault(label(entry), []).append((number, entry.strategy.curve(task, comparison.done)))
     return [
         {"title": f"{model}, {prior}, N = {size}", "chart": time_chart(curves)}

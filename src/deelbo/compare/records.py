@@ -46,6 +46,8 @@ class Records:
             record = read_json(path)
         except FileNotFoundError:
             return None
+        except ValueError as error:
+            raise ValueError(f"{error}; delete it, and the run is made again") from error
         if not isinstance(record, dict) or record.get("key") != key:
             raise ValueError(f"{path} is no record of this name; delete it, and the run is made again")
         return record

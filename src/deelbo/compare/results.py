@@ -12,14 +12,15 @@ from typing import Any
 
 from deelbo.compare.comparison import Comparison, Entry
 from deelbo.compare.strategies.base import accuracy
+from deelbo.compare.task import model_name, prior_name
 from deelbo.training.checkpoint import write_text
 
 Row = dict[str, Any]
 
 COLUMNS = (
     "model", "prior", "train_size", "seed", "method", "kappa", "repetition", "accuracy", "balanced_accuracy", "nll",
-    "ece", "seconds", "runs", "learning_rate", "variance_backbone", "variance_head", "scale", "objective",
-    "validation_nll", "diverged", "key",
+    "ece", "seconds", "runs", "learning_rate", "variance_backbone", "variance_head", "scale", "score", "diverged",
+    "key",
 )  # fmt: skip
 # Title, how a value is shown, and which is best.
 METRICS: dict[str, tuple[str, Callable[[float], str], Callable[..., float] | None]] = {
@@ -41,22 +42,40 @@ def _rows(entry: Entry) -> list[Row]:
     costs = [seconds for seconds, _ in strategy.curve(task, done).finals]
     runs = sum(record["runs"] for record in entry.records()) / len(plan.finals)
     rows = []
-    for repetition, (final, seconds) in enumerate(zip(plan.finals, costs, strict=True)):
-        record = done(final)
+    for repetition, (final, chosen, seconds) in enumerate(zip(plan.finals, plan.chosen, costs, strict=True)):
+        record, best = done(final), done(chosen)
         assert record is not None
-        variances = record.get("prior_variances") or {}
-        scores = [-strategy.score(r) for t in plan.trials if t.held_out and (r := done(t))]
-        rows.append({
-            "model": task.job.model, "prior": "ptyl" if task.ptyl else task.prior, "train_size": task.number,
-            "seed": task.seed, "method": strategy.name, "kappa": record.get("kappa"), "repetition": repetition,
-            **(record["test"] or {}), "seconds": seconds, "runs": runs,
-            "learning_rate": record.get("learning_rate"), "variance_backbone": variances.get("backbone"),
-            "variance_head": variances.get("head"), "scale": record.get("scale"), "objective": record["objective"],
-            "validation_nll": min(scores) if scores and strategy.name.startswith("map") else None,
-            "diverged": record["diverged"], "key": final.key, "label": label(entry),
-                "default_kappa": strategy.kappa is None,
-        })  # fmt: skip
+        assert best is not None
+        variances = {name: math.inf if v is None else v for name, v in (record.get("prior_variances") or {}).items()}
+        rows.append(
+            {
+                "model": model_name(task.job.model),
+                "prior": prior_name(task.prior),
+                "train_size": task.number,
+                "seed": task.seed,
+                "method": strategy.name,
+                "kappa": record.get("kappa"),
+                "repetition": repetition,
+                **(record["test"] or {}),
+                "seconds": seconds,
+                "runs": runs,
+                "learning_rate": record.get("learning_rate"),
+                "variance_backbone": variances.get("backbone"),
+                "variance_head": variances.get("head"),
+                "scale": record.get("scale"),
+                "score": strategy.score(best),
+                "diverged": record["diverged"],
+                "key": final.key,
+                "label": label(entry),
+                "default_kappa": default_kappa(entry),
+            }
+        )
     return rows
+
+
+def default_kappa(entry: Entry) -> bool:
+    """Tell whether this is DE-ELBO as it is meant: with D/N, or the only kappa that was asked for."""
+    return entry.strategy.kappa is None or len(entry.task.options.kappas) == 1
 
 
 def label(entry: Entry) -> str:
@@ -68,15 +87,18 @@ def label(entry: Entry) -> str:
 
 
 def leaders(comparison: Comparison) -> list[list[str]]:
-    """Return, for each method on each task, how many runs are done and the test accuracy of its best one so far."""
+    """Return, for each method on each task, how many runs are done and the test accuracy of its best one so far.
+
+    What is at work comes first, then what waits, then what is finished.
+    """
     lines = []
-    for entry in comparison.entries:
+    for entry in sorted(comparison.entries, key=lambda entry: (entry.finished(), not entry.records())):
         task, plan, found = entry.task, entry.plan(), entry.records()
         known = [record for record in found if record["test"]]
         finals = [record for trial in plan.finals if (record := comparison.done(trial)) is not None]
         best = max(finals or known, key=entry.strategy.score, default=None)
         reached = "" if best is None else f"{100 * accuracy(best):.1f} %" + (", final" if finals else "")
-        where = [task.job.model, "ptyl" if task.ptyl else task.prior, str(task.number), str(task.seed)]
+        where = [model_name(task.job.model), prior_name(task.prior), str(task.number), str(task.seed)]
         lines.append([*where, label(entry), f"{len(found)} of {plan.expected}", reached])
     return lines
 
@@ -137,7 +159,8 @@ def tables(rows: Sequence[Row]) -> Iterator[ResultTable]:
                 for cell, each in zip(cells, values, strict=True):
                     cell.append(summary(each, show))
                 means = {place: mean for place, each in enumerate(values) if (mean := _mean(each)) is not None}
-                if better is not None and means:
+                complete = len({len(each) for each in values if each}) <= 1  # no means over different training sets
+                if better is not None and means and complete:
                     top = better(means.values())
                     best |= {(place, column) for place, mean in means.items() if mean == top}
             yield ResultTable(f"{model}: {title}", ["prior", "method", *(f"N = {s}" for s in sizes)], cells, best)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
+import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.utils.data import Dataset
 
 from deelbo.compare.records import Record, Records
@@ -18,11 +22,12 @@ from deelbo.data import Data, Examples, load_data, split, stratified_subset
 from deelbo.data.images import ImageSet, ImageStore
 from deelbo.finetuning import finetune
 from deelbo.job import Job
-from deelbo.laplace import conditional_likelihood, laplace_posterior
+from deelbo.laplace import Conditional, conditional_likelihood, laplace_posterior
 from deelbo.methods import make_prior
 from deelbo.models import LoadedModel, load_model
+from deelbo.priors import GaussianPrior
 from deelbo.result import Result, labels_of, load, read_run, versions
-from deelbo.training.batches import in_order
+from deelbo.training.batches import in_order, logits
 from deelbo.training.search import AllDivergedError, planned_steps
 
 Report = Callable[[dict[str, Any]], None]
@@ -71,6 +76,20 @@ def divide(examples: Examples, seed: int) -> tuple[Examples, Examples]:
     return examples.take(i for i in range(len(examples)) if i not in held), examples.take(sorted(held))
 
 
+def data_fingerprint(data: Data) -> str:
+    """Return a hash of all examples, for training and for the test."""
+    assert data.test is not None
+    return data.fingerprint() + Data(data.kind, data.classes, data.test).fingerprint()
+
+
+@lru_cache(maxsize=2)
+def _checked_data(job: Job, test_size: int | None, expected: str) -> Data:
+    data = read_data(job, test_size)
+    if data_fingerprint(data) != expected:
+        raise ValueError(f"the data in {job.data} are not, or no longer, those that the comparison began with")
+    return data
+
+
 def run_trial(trial: Trial, records: Records, device: str | None = None, report: Report = lambda e: None) -> Record:
     """Train, validate and test; an interrupted run is resumed from its checkpoints.
 
@@ -82,49 +101,47 @@ def run_trial(trial: Trial, records: Records, device: str | None = None, report:
 
     Returns:
         The record, which the caller keeps.
+
+    Raises:
+        ValueError: If the data are others than those of the trial.
     """
-    data = split(read_data(replace(trial.job, train_size=None), trial.test_size), trial.job.train_size, None,
-                 trial.settings.seed)  # fmt: skip
-    train, held = divide(data.train, trial.settings.seed) if trial.held_out else (data.train, None)
-    loaded = load_for(trial, data)
-    train_set, plain_set = loaded.training_sets(train, trial.job.skip_bad, None, trial.job.flip)
-    record: Record = {"key": trial.key, "trial": trial.identity(), "diverged": False, "clml": None, "validation": None}
-    record["runs"] = planned_steps(trial.settings) / trial.settings.steps
-    seconds = record["seconds"] = {"validation": 0.0, "clml": 0.0}
+    seed = trial.settings.seed
+    data = _checked_data(replace(trial.job, train_size=None), trial.test_size, trial.data)
+    data = split(data, trial.job.train_size, None, seed)
+    train, held = divide(data.train, seed) if trial.held_out else (data.train, None)
+    loaded = load_for(trial.job, data, seed)
+    sets = loaded.training_sets(train, trial.job.skip_bad, None, trial.job.flip)
     prior = make_prior(trial.settings, loaded.network, trial.job.head) if trial.clml else None
+    seconds = {"objective": 0.0, "validation": 0.0, "clml": 0.0}
+    record: Record = {
+        "key": trial.key,
+        "trial": trial.identity(),
+        "runs": planned_steps(trial.settings) / trial.settings.steps,
+        "seconds": seconds,
+        "diverged": False,
+        **dict.fromkeys(("objective", "validation", "clml", "test")),
+    }
     start = time.perf_counter()
     try:
-        result = _train(trial, loaded, train_set, plain_set, records, device, report)
+        result = _train(trial, loaded, *sets, records, device, report)
     except AllDivergedError:
         seconds["training"] = time.perf_counter() - start
-        return {**record, "diverged": True, "test": None, "objective": None}
-    seconds["training"] = result.speed["seconds"] + result.speed["seconds_objective"]  # of all attempts together
+        return {**record, "diverged": True}
+    seconds["training"] = result.speed["seconds"]  # of all attempts together
+    seconds["objective"] = result.speed["seconds_objective"]
     if held is not None:
         held_set = loaded.dataset(held, trial.job.skip_bad)
-        start = time.perf_counter()
-        record["validation"] = _finite(result.evaluate(held_set, batch_size=BATCH))
-        seconds["validation"] = time.perf_counter() - start
-        if prior is not None and trial.clml is not None:
-            start = time.perf_counter()
-            prior.set_variances(trial.settings.prior_variances or {})
-            device_ = next(result.model.parameters()).device
-            batches = in_order(plain_set, trial.settings.batch_size, device_)
-            posterior = laplace_posterior(result.model, prior, batches, 0.0)
-            found = conditional_likelihood(
-                posterior,
-                lambda: result.probabilities(held_set, batch_size=BATCH).log(),
-                labels_of(held_set),
-                *trial.clml,
-            )
-            record["clml"] = _finite(vars(found))
-            seconds["clml"] = time.perf_counter() - start
-    start = time.perf_counter()
+        with _timed(seconds, "validation"):
+            record["validation"] = _finite(result.evaluate(held_set, batch_size=BATCH))
+        if prior is not None:
+            with _timed(seconds, "clml"):
+                record["clml"] = _finite(vars(_conditional(trial, result, prior, sets[1], held_set)))
     test_set = _test_set(trial, loaded, data)
-    record["test"] = _finite(result.evaluate(test_set, batch_size=BATCH))
-    record["tested"] = len(test_set)  # type: ignore[arg-type]
-    seconds["test"] = time.perf_counter() - start
+    with _timed(seconds, "test"):
+        record["test"] = _finite(result.evaluate(test_set, batch_size=BATCH))
     return {
         **record,
+        "tested": len(test_set),  # type: ignore[arg-type]
         "num_data": result.num_data,
         "num_params": result.num_params,
         "objective": result.objective,
@@ -136,10 +153,47 @@ def run_trial(trial: Trial, records: Records, device: str | None = None, report:
     }
 
 
-def load_for(trial: Trial, data: Data) -> LoadedModel:
-    """Return the network of a trial at its initial state."""
-    torch.default_generator.manual_seed(trial.settings.seed)  # of the new classifier's weights
-    job = trial.job
+def _conditional(
+    trial: Trial, result: Result, prior: GaussianPrior, plain_set: Dataset, held_set: Dataset
+) -> Conditional:
+    """Return the conditional marginal likelihood of the held-out examples; the prior was made before the training."""
+    assert trial.clml is not None
+    prior.set_variances(trial.settings.prior_variances or {})
+    device = next(result.model.parameters()).device
+    posterior = laplace_posterior(result.model, prior, in_order(plain_set, trial.settings.batch_size, device), 0.0)
+
+    @torch.no_grad()
+    def log_probabilities() -> Tensor:  # not the logarithm of probabilities, which underflow
+        batches = in_order(held_set, BATCH, device)
+        return torch.cat([logits(result.model, inputs).double().log_softmax(1) for inputs, _ in batches])
+
+    return conditional_likelihood(posterior, log_probabilities, labels_of(held_set), *trial.clml)
+
+
+@contextmanager
+def _timed(seconds: dict[str, float], name: str) -> Iterator[None]:
+    start = time.perf_counter()
+    yield
+    seconds[name] = time.perf_counter() - start
+
+
+@lru_cache(maxsize=1)
+def inspect_model(job: Job, test_size: int | None) -> tuple[LoadedModel, str]:
+    """Return a comparison's network, and a fingerprint of its weights, its structure and how it reads its inputs."""
+    loaded = load_for(job, read_data(job, test_size), 0)
+    reads = {name: value for name, value in loaded.as_dict().items() if name != "spec"}
+    vocabulary = sorted(loaded.tokenizer.get_vocab().items()) if loaded.tokenizer is not None else None
+    structure = re.sub(r" at 0x[0-9a-f]+", "", repr(loaded.network))  # functions show where they are in memory
+    digest = hashlib.sha256(repr((structure, reads, vocabulary)).encode())
+    for name, value in loaded.network.state_dict().items():
+        digest.update(name.encode())
+        digest.update(value.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
+    return loaded, digest.hexdigest()[:16]
+
+
+def load_for(job: Job, data: Data, seed: int) -> LoadedModel:
+    """Return the network of a run at its initial state."""
+    torch.default_generator.manual_seed(seed)  # of the new classifier's weights
     sizes = {"image_size": job.image_size, "max_length": job.max_length}
     return load_model(job.model, data.kind, data.classes, weights=job.weights, **sizes)  # type: ignore[arg-type]
 

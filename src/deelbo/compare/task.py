@@ -8,11 +8,12 @@ import json
 import math
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from deelbo.job import Job
 from deelbo.laplace.conditional import SAMPLES, TEMPERATURES
-from deelbo.training.settings import Settings
+from deelbo.training.settings import SEARCHES, Settings
 
 RECORD = 1  # to be raised when training itself changes, so that older results count no longer
 STRENGTHS = (0.01, 0.001, 0.0001, 1e-5, 1e-6, 0.0)  # the paper's grid of alpha/N and beta/N
@@ -50,12 +51,19 @@ class Options:
     temperatures: tuple[float, ...] = TEMPERATURES
 
     def __post_init__(self) -> None:
-        for name, values in (("strengths", self.strengths), ("ptyl_variances", self.ptyl_variances)):
-            if not values or not all(0 <= v < math.inf for v in values) or len(set(values)) != len(values):
-                raise ValueError(f"{name} must be different numbers from 0 on, not {values}")
+        if self.lr_search not in SEARCHES:
+            raise ValueError(f"lr_search={self.lr_search!r}, but it is one of {', '.join(SEARCHES)}")
+        for name, lowest in (("strengths", 0.0), ("ptyl_variances", math.ulp(0.0)), ("learning_rates", math.ulp(0.0))):
+            values = getattr(self, name)
+            if not values or not all(lowest <= v < math.inf for v in values) or len(set(values)) != len(values):
+                raise ValueError(
+                    f"{name} must be different positive numbers, not {', '.join(f'{v:g}' for v in values)}"
+                )
         for name in ("bo_iterations", "bo_runs", "clml_samples"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
+        if not self.kappas or not all(kappa is None or 0 < kappa < math.inf for kappa in self.kappas):
+            raise ValueError(f"kappas must be positive numbers, not {self.kappas}")
         if not self.temperatures or not all(0 < t < math.inf for t in self.temperatures):
             raise ValueError(f"temperatures must be positive numbers, not {self.temperatures}")
 
@@ -67,7 +75,7 @@ class Trial:
     Args:
         job: Data, model and training size.
         data: Fingerprint of the whole data, training and test.
-        weights: Fingerprint of the file of weights, or of the source posterior.
+        network: Fingerprint of the pretrained network, how it reads its inputs, and the source posterior.
         settings: Of the run; its seed also chooses the training subset.
         held_out: Whether a fifth of the training set is kept for validation.
         clml: Draws and temperatures for the conditional marginal likelihood of that fifth.
@@ -77,7 +85,7 @@ class Trial:
 
     job: Job
     data: str
-    weights: str
+    network: str
     settings: Settings
     held_out: bool = False
     clml: tuple[int, tuple[float, ...]] | None = None
@@ -85,18 +93,15 @@ class Trial:
     precision: str = "no"
 
     def identity(self) -> dict[str, Any]:
-        """Return what makes two runs the same; where the data are does not matter."""
-        job = dataclasses.asdict(self.job)
+        """Return what makes two runs the same: the content of the data and of the network, not where they are."""
         settings = self.settings.as_dict()
-        for path in ("data", "data_dir", "weights"):
-            del job[path]
         if self.settings.source is not None:
             settings["prior"] = "ptyl"
         return {
             "record": RECORD,
             "data": self.data,
-            "weights": self.weights,
-            "job": job,
+            "network": self.network,
+            "job": {name: getattr(self.job, name) for name in ("train_size", "head", "flip", "skip_bad")},
             "settings": settings,
             "held_out": self.held_out,
             "clml": None if self.clml is None else [self.clml[0], list(self.clml[1])],
@@ -113,11 +118,24 @@ class Trial:
     def describe(self) -> str:
         """Return a few words for progress and messages."""
         settings = self.settings
-        rates = ",".join(f"{rate:g}" for rate in settings.learning_rates)
+        rates = ",".join(f"{rate:.3g}" for rate in settings.learning_rates)
         variances = "".join(f", {name} {value:.3g}" for name, value in (settings.prior_variances or {}).items())
         part = " on 4/5" if self.held_out else ""
-        size = "" if self.job.train_size is None else f", N={self.job.train_size}"
-        return f"{settings.method}{part}{size}, seed {settings.seed}, rate {rates}{variances}"
+        size = "" if self.job.train_size is None else f", N = {self.job.train_size}"
+        kappa = "" if settings.kappa is None else f", kappa {settings.kappa:.3g}"
+        where = f"{model_name(self.job.model)}, {prior_name(settings.prior)}{size}, seed {settings.seed}"
+        return f"{settings.method}{part}, {where}, rate {rates}{kappa}{variances}"
+
+
+def model_name(spec: str) -> str:
+    """Return a model's name without the folders that it is in."""
+    prefix, _, name = spec.partition(":")
+    return f"{prefix}:{Path(name).name}" if Path(name).is_absolute() else spec
+
+
+def prior_name(prior: str) -> str:
+    """Return a prior's name, of PTYL with its file but not the folders that it is in."""
+    return f"ptyl:{Path(prior.removeprefix('ptyl:')).stem}" if prior.startswith("ptyl:") else prior
 
 
 @dataclass(frozen=True)
@@ -127,7 +145,7 @@ class Task:
     Args:
         job: Data, model and training size.
         data: Fingerprint of the whole data.
-        weights: Fingerprint of the file of weights, or of the source posterior.
+        network: Fingerprint of the pretrained network, how it reads its inputs, and the source posterior.
         prior: As in `Settings`.
         seed: Of the subset and of everything random.
         number: N, the size of the training set.
@@ -139,7 +157,7 @@ class Task:
 
     job: Job
     data: str
-    weights: str
+    network: str
     prior: str
     seed: int
     number: int
@@ -151,7 +169,7 @@ class Task:
     def trial(self, **settings: Any) -> Trial:
         """Return a run on the whole training set."""
         chosen = Settings(**{**self.options.settings, "prior": self.prior, "seed": self.seed, **settings})
-        return Trial(self.job, self.data, self.weights, chosen, test_size=self.test_size, precision=self.precision)
+        return Trial(self.job, self.data, self.network, chosen, test_size=self.test_size, precision=self.precision)
 
     def point(self, strengths: dict[str, float], rate: float, whole: bool, clml: bool = False) -> Trial:
         r"""Return a MAP run.

@@ -161,8 +161,8 @@ class _Group:
             if gamma <= 0:
                 return BOUND
             missing = math.log(gamma) - logarithm - math.log(scatter)
-            logarithm = min(limit, max(-limit, logarithm + missing / 1.5))
-            if abs(missing) < 1e-6 or abs(logarithm) == limit:
+            before, logarithm = logarithm, min(limit, max(-limit, logarithm + missing / 1.5))
+            if abs(missing) < 1e-6 or logarithm == before:
                 break
         return math.exp(-logarithm)
 

@@ -62,17 +62,17 @@ def attempt(
         report: Called with the events of `Search`.
     """
     records = Records(folder)
-    with records.claim(trial.key) as mine:
-        if not mine:
-            return Outcome(trial.key, BUSY)
-        if records.get(trial.key) is None:
-            records.note(trial.key, "begun")
-            try:
+    try:
+        with records.claim(trial.key) as mine:
+            if not mine:
+                return Outcome(trial.key, BUSY)
+            if records.get(trial.key) is None:
+                records.note(trial.key, "begun")
                 record = run_trial(trial, records, device, report)
-            except Exception as error:
-                traceback.print_exc()
-                lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-                return Outcome(trial.key, FAILED, f"{type(error).__name__}: {'; '.join(lines[:3])}")
-            records.put(trial.key, {**record, "finished": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())})
-            records.note(trial.key, "ended")
+                records.put(trial.key, {**record, "finished": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())})
+                records.note(trial.key, "ended")
+    except Exception as error:
+        traceback.print_exc()
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        return Outcome(trial.key, FAILED, f"{type(error).__name__}: {'; '.join(lines[:3])}")
     return Outcome(trial.key, DONE)

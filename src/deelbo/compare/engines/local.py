@@ -77,8 +77,8 @@ class LocalEngine:
             return []
         self._lost[trial.key] = self._lost.get(trial.key, 0) + 1
         if self._lost[trial.key] > self.retries:
-            often = self._lost[trial.key]
-            return [Outcome(trial.key, FAILED, f"its worker died {often} times (exit code {code}): memory?")]
+            why = "killed, perhaps for want of memory" if code == -signal.SIGKILL else f"exit code {code}"
+            return [Outcome(trial.key, FAILED, f"its worker died {self._lost[trial.key]} times ({why})")]
         self.submit(trial)
         return []
 
@@ -103,11 +103,16 @@ class _Worker:
     def __init__(self, engine: LocalEngine) -> None:
         context = multiprocessing.get_context("spawn")
         self.pipe, theirs = context.Pipe()
-        threads = max(1, (os.cpu_count() or 1) // engine.slots)
+        threads = max(1, available_threads() // engine.slots)
         arguments = (theirs, engine.folder, engine.device, threads, engine.log)
         self.process = context.Process(target=_serve, args=arguments, daemon=True)
-        with _environment(OMP_NUM_THREADS=str(threads)):
-            self.process.start()
+        # The child inherits the mask: a Ctrl-C before it has its own group is not for it.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+        try:
+            with _environment(OMP_NUM_THREADS=str(threads)):
+                self.process.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
         theirs.close()  # so that the pipe ends with the process
         self.trial: Trial | None = None
         self.fraction = 0.0
@@ -122,11 +127,19 @@ class _Worker:
             os.kill(self.process.pid, signal.SIGINT)
 
     def end(self) -> int | None:
+        self.process.join(5)  # its pipe ends a moment before the process
         if self.process.is_alive():
             self.process.kill()
         self.process.join()
         self.pipe.close()
         return self.process.exitcode
+
+
+def available_threads() -> int:
+    """Return how many threads this process may use: its cores, and no more than OMP_NUM_THREADS says."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    wanted = os.environ.get("OMP_NUM_THREADS", "")
+    return min(cores, int(wanted)) if wanted.isdigit() and int(wanted) > 0 else cores
 
 
 @contextlib.contextmanager
@@ -147,6 +160,7 @@ def _environment(**values: str) -> Any:
 def _serve(pipe: Connection, folder: Path, device: str | None, threads: int, log: Path | None) -> None:
     """Run trials until the pipe ends or an interrupt comes."""
     os.setpgrp()  # Ctrl-C is for the parent, which passes on one
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a parent in the background would have it ignored
     if log is not None:
         file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         os.dup2(file, sys.stdout.fileno())
@@ -168,6 +182,7 @@ def _serve(pipe: Connection, folder: Path, device: str | None, threads: int, log
 
     threading.Thread(target=listen, daemon=True).start()
     try:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
         while True:
             arrived.acquire()
             trial = inbox.pop(0)

@@ -5,6 +5,7 @@ The folder of records must be one that all nodes share, as must the data.
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,7 @@ class RayEngine:
         self.folder, self.device, self.cpus = folder.absolute(), device, cpus
         self._owner = not self._ray.is_initialized()
         if self._owner:
+            _check_address(address)
             try:
                 self._ray.init(address=address, log_to_driver=False, logging_level="error", include_dashboard=False)
             except ConnectionError as error:
@@ -89,6 +91,16 @@ class RayEngine:
             self._ray.cancel(reference, force=True)
         if self._owner:
             self._ray.shutdown()
+
+
+def _check_address(address: str | None) -> None:
+    """Refuse an address where nobody listens; Ray itself would wait for minutes."""
+    host, _, port = (address or "auto").removeprefix("ray://").rpartition(":")
+    if port.isdigit():
+        try:
+            socket.create_connection((host, int(port)), timeout=5).close()
+        except OSError as error:
+            raise ConnectionError(f"no Ray cluster at {address}: {error}") from error
 
 
 def _work(trial: Trial, folder: str, device: str | None, threads: int) -> tuple[str, str, str]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
+
+import torch
 
 from deelbo.compare.records import Record, Records
 from deelbo.compare.task import Options, Task, Trial
@@ -30,11 +31,13 @@ class Plan:
     Args:
         trials: All runs that it knows it needs, finished or not.
         finals: The runs whose classifiers are its answer, one for each repetition; empty until they are known.
+        chosen: The runs that were chosen, one for each final; the same, if nothing is trained again.
         expected: How many runs there will be in all.
     """
 
     trials: list[Trial]
     finals: list[Trial]
+    chosen: list[Trial]
     expected: int
 
 
@@ -52,17 +55,20 @@ class Curve:
 
 
 class Strategy(Protocol):
-    """A method; a pure function of the results, so that it can be interrupted anywhere."""
+    """A method; a pure function of the results, so that it can be interrupted anywhere.
+
+    Args:
+        name: Under which it is registered.
+        kappa: Of DE-ELBO; None for D/N, and for all other methods.
+        searches: Whether it holds a fifth of the training set out to search for strengths.
+    """
 
     name: str
     kappa: float | None
+    searches: bool
 
     def plan(self, task: Task, done: Done) -> Plan:
-        """Say which runs are wanted.
-
-        Raises:
-            ValueError: If the method does not know the task's prior.
-        """
+        """Say which runs are wanted."""
 
     def score(self, record: Record) -> float:
         """Return by what the method chooses, larger being better; -inf for a run that diverged."""
@@ -109,6 +115,8 @@ class ByObjective:
         kappa: Of "de-elbo".
     """
 
+    searches = False
+
     def __init__(self, name: str, lr_search: str, kappa: float | None = None) -> None:
         self.name, self.lr_search, self.kappa = name, lr_search, kappa
 
@@ -123,7 +131,8 @@ class ByObjective:
         """All candidates, and the best of them."""
         trials = self._trials(task)
         chosen = best(trials, done, self.score)
-        return Plan(trials, [] if chosen is None else [chosen], len(trials))
+        finals = [] if chosen is None else [chosen]
+        return Plan(trials, finals, finals, len(trials))
 
     def score(self, record: Record) -> float:
         """Return the training objective."""
@@ -131,7 +140,7 @@ class ByObjective:
 
     def seconds(self, record: Record) -> float:
         """Return the time of training, with the estimates of the objective."""
-        return record["seconds"]["training"]
+        return record["seconds"]["training"] + record["seconds"]["objective"]
 
     def curve(self, task: Task, done: Done) -> Curve:
         """Candidate after candidate."""
@@ -154,6 +163,7 @@ class GridSearch:
 
     name = ""
     kappa: float | None = None
+    searches = True
 
     def cells(self, task: Task) -> list[tuple[dict[str, float], float]]:
         """Return the grid: strengths and learning rate."""
@@ -175,9 +185,9 @@ class GridSearch:
         trials = [self.trial(task, cell, done) for cell in cells]
         chosen = best(trials, done, self.score)
         if chosen is None:
-            return Plan(trials, [], len(cells) + 1)
+            return Plan(trials, [], [], len(cells) + 1)
         final = task.point(*cells[trials.index(chosen)], whole=True)
-        return Plan([*trials, final], [final], len(cells) + 1)
+        return Plan([*trials, final], [final], [chosen], len(cells) + 1)
 
     def score(self, record: Record) -> float:
         """Return by what cells are compared."""
@@ -205,15 +215,11 @@ class GridSearch:
 def subset_curve(scores: Sequence[float], accuracies: Sequence[float]) -> list[tuple[float, float, float]]:
     """Return, for each n, the accuracy of the best of n cells by score: mean, 10th and 90th percentile.
 
-    Over 500 random subsets of each size, the same ones every time.
+    Over 500 random subsets of each size, the same ones every time: the first n cells of 500 random orders.
     """
-    generator = random.Random(0)
-    order = sorted(range(len(scores)), key=lambda i: -scores[i])
-    rank = {cell: place for place, cell in enumerate(order)}
-    rows = []
-    for size in range(1, len(scores) + 1):
-        found = sorted(
-            accuracies[min(generator.sample(range(len(scores)), size), key=lambda i: rank[i])] for _ in range(SUBSETS)
-        )
-        rows.append((sum(found) / SUBSETS, found[SUBSETS // 10], found[-SUBSETS // 10]))
-    return rows
+    number = len(scores)
+    by_score = sorted(range(number), key=lambda i: -scores[i])
+    orders = torch.rand(SUBSETS, number, generator=torch.Generator().manual_seed(0)).argsort(1)  # of ranks by score
+    best_rank = orders.cummin(1).values
+    found = torch.tensor([accuracies[i] for i in by_score], dtype=torch.float64)[best_rank].sort(0).values
+    return [(float(each.mean()), float(each[SUBSETS // 10]), float(each[-SUBSETS // 10])) for each in found.T]

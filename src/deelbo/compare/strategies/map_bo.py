@@ -76,6 +76,7 @@ class MAPBayesianOptimisation:
 
     name = "map-bo"
     kappa: float | None = None
+    searches = True
 
     def _bounds(self, task: Task) -> list[tuple[float, float]]:
         first = PTYL_VARIANCE if task.ptyl else STRENGTH
@@ -98,8 +99,8 @@ class MAPBayesianOptimisation:
             done.records.keep_proposal(key, kept)
         return kept
 
-    def _search(self, task: Task, run: int, done: Done) -> tuple[list[Trial], Trial | None]:
-        """Return the runs of one repetition as far as they are known, and the final one."""
+    def _search(self, task: Task, run: int, done: Done) -> tuple[list[Trial], Trial | None, Trial | None]:
+        """Return the runs of one repetition as far as they are known, the best of all, and that on everything."""
         points: list[list[float]] = []
         values: list[float] = []
         trials: list[Trial] = []
@@ -108,21 +109,28 @@ class MAPBayesianOptimisation:
             trials.append(self._trial(task, point, whole=False))
             record = done(trials[-1])
             if record is None:
-                return trials, None
+                return trials, None, None
             points.append(point)
             values.append(self.score(record))
-        return trials, self._trial(task, points[values.index(max(values))], whole=True)
+        best = values.index(max(values))
+        return trials, trials[best], self._trial(task, points[best], whole=True)
 
     def plan(self, task: Task, done: Done) -> Plan:
         """The points of all repetitions, and their answers when every one has its own."""
+        runs = task.options.bo_runs
         trials: list[Trial] = []
         finals: list[Trial] = []
-        for run in range(task.options.bo_runs):
-            found, final = self._search(task, run, done)
-            trials += [*found, *([] if final is None else [final])]
-            finals += [] if final is None else [final]
-        complete = len(finals) == task.options.bo_runs and all(done(final) is not None for final in finals)
-        return Plan(trials, finals if complete else [], task.options.bo_runs * (task.options.bo_iterations + 1))
+        chosen: list[Trial] = []
+        for run in range(runs):
+            found, best, final = self._search(task, run, done)
+            trials += found
+            if best is not None and final is not None:
+                chosen.append(best)
+                finals.append(final)
+        expected = runs * (task.options.bo_iterations + 1)
+        if len(finals) < runs:
+            return Plan(trials + finals, [], [], expected)
+        return Plan(trials + finals, finals, chosen, expected)
 
     def score(self, record: Record) -> float:
         """Return minus the validation NLL."""
@@ -136,7 +144,7 @@ class MAPBayesianOptimisation:
         """The best so far, averaged over the repetitions."""
         paths, finals = [], []
         for run in range(task.options.bo_runs):
-            trials, final = self._search(task, run, done)
+            trials, _, final = self._search(task, run, done)
             assert final is not None
             total, path, leader = 0.0, [], None
             for trial in trials:
@@ -158,5 +166,10 @@ class MAPBayesianOptimisation:
 
 @register("map-bo")
 def map_bo(options: Options) -> list[MAPBayesianOptimisation]:
-    """One."""
+    """One.
+
+    Raises:
+        ModuleNotFoundError: If there is no BoTorch.
+    """
+    require("botorch", "rivals")
     return [MAPBayesianOptimisation()]
