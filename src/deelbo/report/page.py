@@ -65,7 +65,7 @@ def _facts(
         "last": rows[-1],
         "charts": {
             "objective": objective_chart(rows),
-            "learned": learned_chart(rows, symbols) if learned["scale"] is not None else None,
+            "learned": learned_chart(rows, symbols) if settings["method"] != "map" else None,
             "race": race_chart(history, best) if len(settings["learning_rates"]) > 1 else None,
             "reliability": reliability_chart(assessment["reliability"]) if assessment else None,
         },
