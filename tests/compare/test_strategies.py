@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from compare_cases import small_options, small_tasks
-from deelbo.compare import Records, make_strategies, names, register
+from deelbo.compare import Comparison, Records, make_strategies, names, register
 from deelbo.compare.comparison import Known
 from deelbo.compare.strategies.base import REGISTRY, SUBSETS, subset_curve
 from deelbo.compare.strategies.map_bo import propose
@@ -219,3 +219,15 @@ def test_a_method_of_ones_own_is_one_registration(tmp_path):
         assert (task.held_out, strategy.plan(task, done).expected) == (4, 3)
     finally:
         del REGISTRY["my-grid"]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_methods_take_turns(tmp_path):
+    comparison = Comparison(
+        small_tasks(tmp_path, small_options(methods=("map-grid", "map-bo"))), Records(tmp_path / "r")
+    )
+    grid, optimisation = comparison.entries
+    first, second, *_ = comparison.wanted()
+    assert first == grid.plan().trials[0]
+    assert [second] == optimisation.plan().trials
+    assert comparison.counts() == (0, 9 + 3)

@@ -7,7 +7,6 @@ import safetensors.torch
 
 from compare_cases import small_options, small_tasks
 from deelbo.compare import make_tasks
-from deelbo.compare.running import inspect_model
 from deelbo.compare.strategies.map_grid import MAPGrid
 from deelbo.compare.task import Options, model_name, prior_name
 from deelbo.job import Job
@@ -68,7 +67,6 @@ def test_a_key_is_the_networks_content(tmp_path):
         weights = safetensors.torch.load_file(folder / "model.safetensors")
         next(iter(weights.values()))[0] += change
         safetensors.torch.save_file(weights, folder / "model.safetensors", {"format": "pt"})
-        inspect_model.cache_clear()
         (task,) = make_tasks(Job(str(tmp_path), f"hf:{folder}"), small_options())
         keys.append(task.trial().key)
     assert keys[0] == keys[1] != keys[2]

@@ -109,6 +109,8 @@ def make_tasks(
     for name, values in (("models", models), ("priors", priors), ("train_sizes", train_sizes), ("seeds", seeds)):
         if len(set(values)) != len(values):
             raise ValueError(f"{name} has a value twice: {', '.join(str(value) for value in values)}")
+    read_data.cache_clear()  # files may have changed since
+    inspect_model.cache_clear()
     data = read_data(job, test_size)
     content = data_fingerprint(data)
     searches = any(strategy.searches for strategy in make_strategies(options))
@@ -144,9 +146,13 @@ class Comparison:
         self.entries = [Entry(task, strategy, self.done) for task, strategy in pairs]
 
     def wanted(self) -> list[Trial]:
-        """Return the runs that are wanted now and not finished, each once."""
-        trials = {trial.key: trial for entry in self.entries for trial in entry.plan().trials}
-        return [trial for trial in trials.values() if self.done(trial) is None]
+        """Return the runs that are wanted now and not finished, each once.
+
+        The methods take turns: one that can only go step by step must not wait until the grids are through.
+        """
+        missing = [[trial for trial in entry.plan().trials if self.done(trial) is None] for entry in self.entries]
+        turns = (trial for turn in itertools.zip_longest(*missing) for trial in turn if trial is not None)
+        return list({trial.key: trial for trial in turns}.values())
 
     def seconds_left(self, running: Mapping[str, float], slots: int) -> float | None:
         """Estimate the time for what is left, from the mean cost of each method's runs so far.
