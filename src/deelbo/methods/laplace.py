@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-
 import torch
 from torch import Tensor, nn
 
 from deelbo.laplace import LaplacePosterior, laplace_posterior
+from deelbo.methods.point import MaximumAPosteriori
 from deelbo.priors import GaussianPrior
 from deelbo.training.method import TrainingView
 
 
-class LaplaceMarginalLikelihood:
+class LaplaceMarginalLikelihood(MaximumAPosteriori):
     """Trains mean NLL - log p(theta) / N, and after every epoch sets the prior variances to the evidence's maximum.
 
     The evidence is that of a diagonal empirical Fisher over the training set, in eval mode.
@@ -24,18 +23,8 @@ class LaplaceMarginalLikelihood:
     """
 
     def __init__(self, network: nn.Module, prior: GaussianPrior, num_data: int) -> None:
-        self.network, self.prior, self.num_data = network, prior, num_data
+        super().__init__(network, prior, num_data, prior.variances)
         self._evidence: float | None = None
-
-    def parameters(self) -> Iterator[nn.Parameter]:
-        """Return the trainable weights."""
-        return (weight for group in self.prior.named_groups().values() for weight in group.weights)
-
-    def gradients(self, backward: Callable[[], None], before_prior: Callable[[], None]) -> None:
-        """Add the prior's gradient to the loss's."""
-        backward()
-        before_prior()
-        self.prior.add_gradient(1 / self.num_data)
 
     def end_epoch(self, examples: TrainingView) -> None:
         """Learn the prior variances."""
@@ -49,10 +38,6 @@ class LaplaceMarginalLikelihood:
         posterior.best_variances()
         return posterior.log_marginal_likelihood()
 
-    def early_value(self, examples: TrainingView, samples: int) -> float:
-        """Return the same: the variances are at their best already."""
-        return self.value(examples, samples)
-
     def _posterior(self, examples: TrainingView) -> LaplacePosterior:
         training = self.network.training
         self.network.eval()
@@ -65,11 +50,7 @@ class LaplaceMarginalLikelihood:
     def learned(self) -> dict[str, float]:
         """Return the prior variances, the prior's part of the loss, and the evidence for each example."""
         evidence = {} if self._evidence is None else {"evidence": self._evidence / self.num_data}
-        return {
-            **{f"variance_{name}": value for name, value in self.prior.variances.items()},
-            "penalty": -float(self.prior.log_prob()) / self.num_data,
-            **evidence,
-        }
+        return {**super().learned(), **evidence}
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return the variances."""
