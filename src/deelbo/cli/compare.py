@@ -5,12 +5,12 @@ from __future__ import annotations
 import shlex
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
 
-from deelbo.cli.finetune import Text, _option
+from deelbo.cli import options
 from deelbo.cli.progress import ComparisonProgress, Interrupted
 from deelbo.compare import names
 from deelbo.compare_job import CompareRequest, compare_job
@@ -25,43 +25,47 @@ def compare(
     out: Annotated[Path, typer.Option(help="Folder for results.csv, results.md, compare.html and the records.")],
     methods: Annotated[str, typer.Option(help="With commas between them.")] = METHODS,
     train_sizes: Annotated[
-        Text, _option("Training subsets by class, such as 100,1000; everything if not given.")
+        options.Text, options.option("Training subsets by class, such as 100,1000; everything if not given.")
     ] = None,
     seeds: Annotated[str, typer.Option(help="A training subset for each.")] = "1001",
     priors: Annotated[str, typer.Option(help="l2-sp, l2-zero, ptyl:FILE.")] = "l2-sp",
-    kappas: Annotated[Text, _option("Of de-elbo: numbers, D/N, or sweep for ten from 1 to D.")] = None,
+    kappas: Annotated[options.Text, options.option("Of de-elbo: numbers, D/N, or sweep for ten from 1 to D.")] = None,
     records: Annotated[
-        Path | None, _option("Where single runs are kept, to be shared; OUT/records if not given.")
+        Path | None, options.option("Where single runs are kept, to be shared; OUT/records if not given.")
     ] = None,
     engine: Annotated[str, typer.Option(help="local or ray.")] = "local",
     jobs: Annotated[int, typer.Option(help="Of local: runs at a time, which share the threads.")] = 1,
-    ray_address: Annotated[Text, _option("Of ray: a running cluster's; its own on this machine if not given.")] = None,
+    ray_address: Annotated[
+        options.Text, options.option("Of ray: a running cluster's; its own on this machine if not given.")
+    ] = None,
     cpus: Annotated[float, typer.Option(help="Of ray: for each run.")] = 1,
     gpus: Annotated[float, typer.Option(help="Of ray: for each run.")] = 0,
     learning_rates: Annotated[str, typer.Option(help="Candidates of all methods.")] = "0.1,0.01,0.001,0.0001",
     lr_search: Annotated[str, typer.Option(help="Of de-elbo and elbo: race or grid.")] = "race",
     strengths: Annotated[str, typer.Option(help="Of the grids: alpha/N and beta/N.")] = "0.01,0.001,0.0001,1e-5,1e-6,0",
-    ptyl_variances: Annotated[Text, _option("Of the grids with ptyl: lambda; 1,10,...,1e9 if not given.")] = None,
-    bo_iterations: Annotated[int | None, _option("Of map-bo; 35 for images, 11 for texts.")] = None,
+    ptyl_variances: Annotated[
+        options.Text, options.option("Of the grids with ptyl: lambda; 1,10,...,1e9 if not given.")
+    ] = None,
+    bo_iterations: Annotated[int | None, options.option("Of map-bo; 35 for images, 11 for texts.")] = None,
     bo_runs: Annotated[int, typer.Option(help="Of map-bo: repetitions.")] = 1,
     clml_samples: Annotated[int, typer.Option(help="Of la-clml: draws at each temperature.")] = 20,
     temperatures: Annotated[str, typer.Option(help="Of la-clml.")] = "1,0.1,0.01,0.001,0.0001",
-    steps: Annotated[int | None, _option("Of a full run; 6000 for images, 12000 for texts.")] = None,
-    batch_size: Annotated[int | None, _option("128 for images, 32 for texts.")] = None,
-    test_size: Annotated[int | None, _option("Test on a subset by class.")] = None,
-    test_fraction: Annotated[float | None, _option("Hold a share of the data out for testing.")] = None,
-    head: Annotated[Text, _option("Name of the classifier in the network; found by itself in most.")] = None,
-    weights: Annotated[Text, _option("Local safetensors file or state dict instead of the pretrained weights.")] = None,
-    image_size: Annotated[int | None, _option("Pixels; the network's own if not given.")] = None,
-    flip: Annotated[bool, typer.Option(help="Mirror images at random; not for digits or text.")] = True,
-    max_length: Annotated[int | None, _option("Tokens; what the network takes, at most 512, if not given.")] = None,
-    text_column: Annotated[str, typer.Option(help="Of a table.")] = "text",
-    label_column: Annotated[str, typer.Option(help="Of a table.")] = "label",
-    data_dir: Annotated[Text, _option("Where a named dataset is, or is downloaded to.")] = None,
-    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave unreadable images and empty rows out.")] = False,
-    device: Annotated[Text, _option("cpu to stay off the GPU.")] = None,
-    precision: Annotated[str, typer.Option(help="no, fp16 or bf16 autocast.")] = "no",
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
+    steps: options.Steps = None,
+    batch_size: options.BatchSize = None,
+    test_size: Annotated[int | None, options.option("Test on a subset by class.")] = None,
+    test_fraction: options.TestFraction = None,
+    head: options.Head = None,
+    weights: options.Weights = None,
+    image_size: options.ImageSize = None,
+    flip: options.Flip = True,
+    max_length: options.MaxLength = None,
+    text_column: options.TextColumn = "text",
+    label_column: options.LabelColumn = "label",
+    data_dir: options.DataDir = None,
+    skip_bad: options.SkipBad = False,
+    device: options.Device = None,
+    precision: options.Precision = "no",
+    quiet: options.Quiet = False,
 ) -> None:
     """Compare methods on DATA: accuracy, NLL, ECE and time; finished runs are never repeated."""
     models = _words(model)
@@ -76,24 +80,24 @@ def compare(
         methods=tuple(_words(methods)),
         models=tuple(models),
         priors=tuple(_words(priors)),
-        train_sizes=(None,) if train_sizes is None else tuple(_numbers("--train-sizes", train_sizes, int)),
-        seeds=tuple(_numbers("--seeds", seeds, int)),
+        train_sizes=(None,) if train_sizes is None else options.numbers("--train-sizes", train_sizes, int),
+        seeds=options.numbers("--seeds", seeds, int),
         kappas=None if kappas is None else tuple(_words(kappas)),
         test_size=test_size,
         precision=precision,
         settings={name: value for name, value in (("steps", steps), ("batch_size", batch_size)) if value is not None},
         options={
-            "learning_rates": tuple(_numbers("--learning-rates", learning_rates)),
+            "learning_rates": options.numbers("--learning-rates", learning_rates),
             "lr_search": lr_search,
-            "strengths": tuple(_numbers("--strengths", strengths)),
+            "strengths": options.numbers("--strengths", strengths),
             "bo_runs": bo_runs,
             "clml_samples": clml_samples,
-            "temperatures": tuple(_numbers("--temperatures", temperatures)),
+            "temperatures": options.numbers("--temperatures", temperatures),
             **({} if bo_iterations is None else {"bo_iterations": bo_iterations}),
             **(
                 {}
                 if ptyl_variances is None
-                else {"ptyl_variances": tuple(_numbers("--ptyl-variances", ptyl_variances))}
+                else {"ptyl_variances": options.numbers("--ptyl-variances", ptyl_variances)}
             ),
         },
         engine=engine,
@@ -120,10 +124,3 @@ def _words(text: str) -> list[str]:
     if not all(words):
         raise ValueError(f"{text!r}: words with commas between them")
     return words
-
-
-def _numbers(option: str, text: str, kind: Any = float) -> list[Any]:
-    try:
-        return [kind(part) for part in text.split(",")]
-    except ValueError as error:
-        raise ValueError(f"{option} {text}: numbers with commas between them") from error

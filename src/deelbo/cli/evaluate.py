@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from deelbo.cli import options
 from deelbo.cli.progress import RunProgress
 from deelbo.data import load_labelled
 from deelbo.job import stage
@@ -18,13 +19,13 @@ from deelbo.result import Result, load, read_run
 def evaluate(
     run: Annotated[Path, typer.Argument(help="Folder of a finished run.")],
     data: Annotated[str, typer.Argument(help="Labelled data, as for finetune; its test part if it has one.")],
-    samples: Annotated[int, typer.Option(help="Average this many draws from the posterior; 0 for the means.")] = 0,
+    samples: options.Samples = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-    text_column: Annotated[str, typer.Option(help="Of a table.")] = "text",
-    label_column: Annotated[str, typer.Option(help="Of a table.")] = "label",
-    data_dir: Annotated[str | None, typer.Option(help="Where a named dataset is.", show_default=False)] = None,
-    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave unreadable images and empty rows out.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
+    text_column: options.TextColumn = "text",
+    label_column: options.LabelColumn = "label",
+    data_dir: options.DataDir = None,
+    skip_bad: options.SkipBad = False,
+    quiet: options.Quiet = False,
 ) -> None:
     """Print accuracy, balanced accuracy, NLL and ECE of RUN on DATA."""
     result = load(run)

@@ -6,60 +6,55 @@ import os
 import shlex
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
+from deelbo.cli import options
 from deelbo.cli.progress import Interrupted, RunProgress
 from deelbo.job import Job, run_job
 from deelbo.result import Result
-
-Text = str | None
-
-
-def _option(help: str, *names: str) -> Any:
-    return typer.Option(*names, help=help, show_default=False)
 
 
 def finetune(
     data: Annotated[str, typer.Argument(help="Folder of images, table of texts, or a name such as cifar10.")],
     model: Annotated[str, typer.Option(help="timm:NAME, torchvision:NAME, hf:NAME, offline:NAME or module:factory.")],
     out: Annotated[Path, typer.Option(help="The run's folder; an unfinished run in it is resumed.")],
-    head: Annotated[Text, _option("Name of the classifier in the network; found by itself in most.")] = None,
-    weights: Annotated[Text, _option("Local safetensors file or state dict instead of the pretrained weights.")] = None,
+    head: options.Head = None,
+    weights: options.Weights = None,
     method: Annotated[str, typer.Option(help="de-elbo, elbo, la-lml or map.")] = "de-elbo",
     prior: Annotated[str, typer.Option(help="l2-sp, l2-zero, per-layer or ptyl:FILE (deelbo prior).")] = "l2-sp",
     rank: Annotated[int, typer.Option(help="Of ptyl: deviations of the source task that are used.")] = 5,
     diagonal: Annotated[float, typer.Option(help="Of ptyl: added to the covariance's diagonal.")] = 0.1,
-    prior_variances: Annotated[Text, _option("Of map: backbone=0.1,head=1; inf for none.")] = None,
-    kappa: Annotated[float | None, _option("How much the data count; D/N if not given.")] = None,
+    prior_variances: Annotated[options.Text, options.option("Of map: backbone=0.1,head=1; inf for none.")] = None,
+    kappa: Annotated[float | None, options.option("How much the data count; D/N if not given.")] = None,
     learning_rates: Annotated[str, typer.Option(help="Candidates.")] = "0.1,0.01,0.001,0.0001",
     lr_search: Annotated[str, typer.Option(help="race (drops candidates early) or grid (each in full).")] = "race",
-    steps: Annotated[int | None, _option("Of a full run; 6000 for images, 12000 for texts.")] = None,
-    batch_size: Annotated[int | None, _option("128 for images, 32 for texts.")] = None,
+    steps: options.Steps = None,
+    batch_size: options.BatchSize = None,
     optimizer: Annotated[str, typer.Option(help="sgd or adamw.")] = "sgd",
     momentum: Annotated[float, typer.Option(help="Of sgd.")] = 0.9,
     clip: Annotated[float, typer.Option(help="Norm of the gradient at most; 0 for any.")] = 1.0,
     init_scale: Annotated[float, typer.Option(help="Where the posterior's scale starts.")] = 1e-4,
     samples: Annotated[int, typer.Option(help="Draws for the final estimate of the objective.")] = 10,
     refresh_batch_norm: Annotated[bool, typer.Option(help="Estimate batch-norm statistics anew at the end.")] = True,
-    train_size: Annotated[int | None, _option("Train on a random subset, stratified by class.")] = None,
-    test_fraction: Annotated[float | None, _option("Hold a share of the data out for testing.")] = None,
-    seed: Annotated[int, typer.Option(help="Of everything random.")] = 0,
-    image_size: Annotated[int | None, _option("Pixels; the network's own if not given.")] = None,
-    flip: Annotated[bool, typer.Option(help="Mirror images at random; not for digits or text.")] = True,
-    max_length: Annotated[int | None, _option("Tokens; what the network takes, at most 512, if not given.")] = None,
-    text_column: Annotated[str, typer.Option(help="Of a table.")] = "text",
-    label_column: Annotated[str, typer.Option(help="Of a table.")] = "label",
-    data_dir: Annotated[Text, _option("Where a named dataset is, or is downloaded to.")] = None,
-    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave unreadable images and empty rows out.")] = False,
-    device: Annotated[Text, _option("cpu to stay off the GPU.")] = None,
-    precision: Annotated[str, typer.Option(help="no, fp16 or bf16 autocast.")] = "no",
-    log: Annotated[Text, _option("tensorboard, or another tracker of accelerate's.")] = None,
-    checkpoint_seconds: Annotated[float, typer.Option(help="Seconds between checkpoints.")] = 60.0,
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
+    train_size: Annotated[int | None, options.option("Train on a random subset, stratified by class.")] = None,
+    test_fraction: options.TestFraction = None,
+    seed: options.Seed = 0,
+    image_size: options.ImageSize = None,
+    flip: options.Flip = True,
+    max_length: options.MaxLength = None,
+    text_column: options.TextColumn = "text",
+    label_column: options.LabelColumn = "label",
+    data_dir: options.DataDir = None,
+    skip_bad: options.SkipBad = False,
+    device: options.Device = None,
+    precision: options.Precision = "no",
+    log: Annotated[options.Text, options.option("tensorboard, or another tracker of accelerate's.")] = None,
+    checkpoint_seconds: options.CheckpointSeconds = 60.0,
+    quiet: options.Quiet = False,
 ) -> None:
     """Train a classifier on DATA and write RUN: network, learned values, test results, report."""
     job = Job(
@@ -73,7 +68,7 @@ def finetune(
         "diagonal": diagonal,
         "prior_variances": None if prior_variances is None else _variances(prior_variances),
         "kappa": kappa,
-        "learning_rates": _numbers(learning_rates),
+        "learning_rates": options.numbers("--learning-rates", learning_rates),
         "lr_search": lr_search,
         "steps": steps,
         "batch_size": batch_size,
@@ -119,13 +114,6 @@ def show(result: Result, metrics: dict[str, float] | None, out: Path) -> None:
     table.add_row("time outside the network", f"{speed['outside_network']:.0%} (data {speed['data']:.1%})")
     table.add_row("report", str(out / "report.html"))
     Console(soft_wrap=True, highlight=False, markup=False).print(table)
-
-
-def _numbers(text: str) -> tuple[float, ...]:
-    try:
-        return tuple(float(part) for part in text.split(","))
-    except ValueError as error:
-        raise ValueError(f"--learning-rates {text}: numbers with commas between them, such as 0.1,0.01") from error
 
 
 def _variances(text: str) -> dict[str, float]:

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
+from deelbo.cli import options
 from deelbo.data.examples import Examples
 from deelbo.data.folders import images_below
 from deelbo.data.tables import is_table, read_rows
@@ -24,12 +25,12 @@ def predict(
         list[str],
         typer.Argument(help="Images and folders of them; tables of texts; - for lines of standard input."),
     ],
-    samples: Annotated[int, typer.Option(help="Average this many draws from the posterior; 0 for the means.")] = 0,
+    samples: options.Samples = 0,
     top: Annotated[int, typer.Option(help="How many labels to name.")] = 1,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, with the probabilities of all labels.")] = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
     out: Annotated[Path | None, typer.Option(help="Write to a new .csv or .json file.", show_default=False)] = None,
-    text_column: Annotated[str, typer.Option(help="Of a table.")] = "text",
+    text_column: options.TextColumn = "text",
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave unreadable images out.")] = False,
 ) -> None:
     """Name the classes of images or texts, with their probabilities."""

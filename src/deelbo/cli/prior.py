@@ -5,22 +5,17 @@ from __future__ import annotations
 import shlex
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import torch
 import typer
 from rich.console import Console
 
+from deelbo.cli import options
 from deelbo.cli.progress import Interrupted, SourceProgress
 from deelbo.job import Job
 from deelbo.source_job import collect_job, convert_job
 from deelbo.swag import SourcePosterior
-
-Text = str | None
-
-
-def _option(help: str, *names: str) -> Any:
-    return typer.Option(*names, help=help, show_default=False)
 
 
 def prior(
@@ -29,29 +24,35 @@ def prior(
         str, typer.Option(help="timm:NAME, torchvision:NAME, hf:NAME, offline:NAME or module:factory.")
     ] = "",
     out: Annotated[Path, typer.Option(help="A new file, NAME.safetensors.")] = Path("prior.safetensors"),
-    released: Annotated[Text, _option("Convert NAME_mean.pt, NAME_variance.pt and NAME_covmat.pt instead.")] = None,
-    head: Annotated[Text, _option("Name of the classifier in the network; found by itself in most.")] = None,
-    weights: Annotated[Text, _option("Local safetensors file or state dict instead of the pretrained weights.")] = None,
+    released: Annotated[
+        options.Text, options.option("Convert NAME_mean.pt, NAME_variance.pt and NAME_covmat.pt instead.")
+    ] = None,
+    head: options.Head = None,
+    weights: options.Weights = None,
     steps: Annotated[int, typer.Option(help="Of SGD at a constant rate.")] = 2000,
-    burn_in: Annotated[int | None, _option("Steps before the first snapshot; half of them if not given.")] = None,
-    every: Annotated[int | None, _option("Steps between snapshots; a fortieth of the rest if not given.")] = None,
+    burn_in: Annotated[
+        int | None, options.option("Steps before the first snapshot; half of them if not given.")
+    ] = None,
+    every: Annotated[
+        int | None, options.option("Steps between snapshots; a fortieth of the rest if not given.")
+    ] = None,
     rank: Annotated[int, typer.Option(help="Deviations that are kept.")] = 20,
     half: Annotated[bool, typer.Option("--half", help="Keep deviations in bfloat16.")] = False,
     learning_rate: Annotated[float, typer.Option(help="Constant.")] = 0.01,
     momentum: Annotated[float, typer.Option(help="Of SGD.")] = 0.9,
     weight_decay: Annotated[float, typer.Option(help="Of SGD.")] = 0.0,
     batch_size: Annotated[int, typer.Option(help="Examples a step.")] = 64,
-    seed: Annotated[int, typer.Option(help="Of everything random.")] = 0,
-    image_size: Annotated[int | None, _option("Pixels; the network's own if not given.")] = None,
-    flip: Annotated[bool, typer.Option(help="Mirror images at random.")] = True,
-    max_length: Annotated[int | None, _option("Tokens; what the network takes, at most 512, if not given.")] = None,
-    text_column: Annotated[str, typer.Option(help="Of a table.")] = "text",
-    label_column: Annotated[str, typer.Option(help="Of a table.")] = "label",
-    data_dir: Annotated[Text, _option("Where a named dataset is, or is downloaded to.")] = None,
-    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave unreadable images and empty rows out.")] = False,
+    seed: options.Seed = 0,
+    image_size: options.ImageSize = None,
+    flip: options.Flip = True,
+    max_length: options.MaxLength = None,
+    text_column: options.TextColumn = "text",
+    label_column: options.LabelColumn = "label",
+    data_dir: options.DataDir = None,
+    skip_bad: options.SkipBad = False,
     device: Annotated[str, typer.Option(help="PyTorch's name for it.")] = "cpu",
-    checkpoint_seconds: Annotated[float, typer.Option(help="Seconds between checkpoints.")] = 60.0,
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
+    checkpoint_seconds: options.CheckpointSeconds = 60.0,
+    quiet: options.Quiet = False,
 ) -> None:
     """Gather the posterior of a source task by SWAG, for `deelbo finetune --prior ptyl:FILE`."""
     if not model:

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from deelbo._extras import require
+from deelbo.cli import options
 from deelbo.cli.progress import RunProgress
 from deelbo.data import stratified_subset
 from deelbo.job import Job, run_job
@@ -21,7 +22,7 @@ SETTINGS = {"steps": 120, "batch_size": 32, "learning_rates": (0.1, 0.01)}
 
 def quickstart(
     out: Annotated[Path, typer.Option(help="A new folder.")] = Path("deelbo-quickstart"),
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
+    quiet: options.Quiet = False,
 ) -> None:
     """See the point in three minutes, offline: 100 handwritten digits, a network pretrained on ImageNet.
 

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from deelbo.cli import options
 from deelbo.cli.evaluate import assessment
 from deelbo.cli.progress import RunProgress
 from deelbo.report import write_report
@@ -16,12 +17,12 @@ from deelbo.result import load, read_run
 def report(
     run: Annotated[Path, typer.Argument(help="Folder of a finished run.")],
     data: Annotated[str | None, typer.Option(help="Test on these labelled data first.", show_default=False)] = None,
-    samples: Annotated[int, typer.Option(help="Average this many draws from the posterior; 0 for the means.")] = 0,
-    text_column: Annotated[str, typer.Option(help="Of a table.")] = "text",
-    label_column: Annotated[str, typer.Option(help="Of a table.")] = "label",
-    data_dir: Annotated[str | None, typer.Option(help="Where a named dataset is.", show_default=False)] = None,
-    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave unreadable images and empty rows out.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
+    samples: options.Samples = 0,
+    text_column: options.TextColumn = "text",
+    label_column: options.LabelColumn = "label",
+    data_dir: options.DataDir = None,
+    skip_bad: options.SkipBad = False,
+    quiet: options.Quiet = False,
 ) -> None:
     """Write RUN/report.html anew: curves, learned values, calibration, examples."""
     if read_run(run)["status"] != "finished":
