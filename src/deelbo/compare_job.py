@@ -14,7 +14,7 @@ from deelbo.compare.engines import Engine, LocalEngine, RayEngine
 from deelbo.compare.page import write_page
 from deelbo.compare.running import inspect_model, read_data
 from deelbo.compare.task import Task
-from deelbo.finetuning import check_device
+from deelbo.finetuning import check_device, check_precision
 from deelbo.job import LENGTHS, Job, check_place
 from deelbo.training.checkpoint import read_json, write_json
 
@@ -69,17 +69,21 @@ def compare_job(request: CompareRequest, report: Report = lambda event: None) ->
     _check_folder(out)
     for place in (out, folder):
         check_place(Path(request.job.data), place)
-    if request.precision not in ("no", "fp16", "bf16"):
-        raise ValueError(f"--precision {request.precision}: no, fp16 or bf16")
+    check_precision(request.precision)
     if request.engine not in ("local", "ray"):
         raise ValueError(f"--engine {request.engine}: local or ray")
     if request.jobs < 1:
         raise ValueError(f"--jobs must be at least 1, not {request.jobs}")
+    if request.cpus <= 0 or request.gpus < 0:
+        raise ValueError(
+            f"--cpus {request.cpus:g}, --gpus {request.gpus:g}: a run needs some CPU, and no less than no GPU"
+        )
     if request.device is not None:
         check_device(request.device)
     comparison = Comparison(_tasks(request), Records(folder))
     out.mkdir(parents=True, exist_ok=True)
     write_json(out / "compare.json", _summary(request))
+    Records(folder).tidy()
     try:
         if comparison.wanted():
             compare(comparison, _engine(request, folder), report)

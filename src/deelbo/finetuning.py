@@ -165,10 +165,19 @@ def check_device(device: str) -> None:
         )
 
 
+def check_precision(precision: str) -> None:
+    """Refuse what is no kind of autocast.
+
+    Raises:
+        ValueError: If it is none.
+    """
+    if precision not in ("no", "fp16", "bf16"):
+        raise ValueError(f"precision={precision!r}, but it is no, fp16 or bf16")
+
+
 def _accelerator(device: str | None, precision: str, log: str | None, folder: Path | None) -> Any:
     accelerate = require("accelerate", "training")
-    if precision not in ("no", "fp16", "bf16"):
-        raise ValueError(f"precision={precision!r}, but it is one of no, fp16, bf16")
+    check_precision(precision)
     if device is not None:
         check_device(device)
     options = {"cpu": device == "cpu", "mixed_precision": precision, "log_with": log, "project_dir": folder}

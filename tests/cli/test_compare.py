@@ -119,6 +119,7 @@ def test_kappas_and_texts(tmp_path):
         (["--kappas", "x"], "--kappas x: a number, D/N or sweep"),
         (["--engine", "spark"], "--engine spark: local or ray"),
         (["--jobs", "0"], "--jobs must be at least 1"),
+        (["--cpus", "0"], "a run needs some CPU"),
         (["--priors", "per-layer"], "not per-layer"),
         (["--strengths", "-1"], "strengths"),
         (["--device", "gpu"], "there is cpu"),

@@ -18,6 +18,16 @@ def test_a_record_is_kept_and_its_checkpoints_go(tmp_path):
     assert not records.work("a").exists()
 
 
+def test_checkpoints_of_finished_runs_are_tidied_away(tmp_path):
+    records = Records(tmp_path)
+    records.put("a", {"key": "a"})
+    for key in "ab":
+        records.work(key).mkdir(parents=True)
+    records.tidy()
+    assert not records.work("a").exists()
+    assert records.work("b").exists()
+
+
 def test_a_damaged_record_is_named(tmp_path):
     (tmp_path / "a.json").write_text('{"key": "a"')
     with pytest.raises(ValueError, match=r"a\.json is damaged"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from deelbo.compare.results import duration
 from deelbo.compare.strategies import Curve
 from deelbo.report.charts import SERIES, finish, new_figure
 
@@ -76,10 +77,4 @@ def _show_times(axes: Any) -> None:
     while len(chosen) > 7:
         chosen = chosen[::2]
     axes.minorticks_off()
-    axes.set_xticks(chosen or [low, high], [_short(second) for second in chosen or [low, high]])
-
-
-def _short(seconds: float) -> str:
-    if seconds < 60:
-        return f"{seconds:.3g} s"
-    return f"{seconds / 60:.3g} min" if seconds < 3600 else f"{seconds / 3600:.3g} h"
+    axes.set_xticks(chosen or [low, high], [duration(second) for second in chosen or [low, high]])

@@ -61,6 +61,12 @@ class Records:
         """Return where a run keeps its checkpoints."""
         return self.folder / "work" / key
 
+    def tidy(self) -> None:
+        """Let the checkpoints of finished runs go, if a process died just before it could."""
+        for place in (self.folder / "work").glob("*"):
+            if (self.folder / f"{place.name}.json").exists():
+                shutil.rmtree(place, ignore_errors=True)
+
     @contextmanager
     def claim(self, key: str) -> Iterator[bool]:
         """Give whether this process may work on a run; the system ends a claim with the process that had it."""

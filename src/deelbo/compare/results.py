@@ -201,8 +201,8 @@ def _mean(values: Sequence[float | None]) -> float | None:
 def duration(seconds: float) -> str:
     """Return a time as people say it."""
     if seconds < 60:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.1f} min" if seconds < 3600 else f"{seconds / 3600:.1f} h"
+        return f"{seconds:.3g} s"
+    return f"{seconds / 60:.3g} min" if seconds < 3600 else f"{seconds / 3600:.3g} h"
 
 
 def _different(rows: Iterable[Row], name: str) -> list[Any]:

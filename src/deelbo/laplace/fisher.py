@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import torch
 import torch.nn.functional as F
@@ -41,11 +41,8 @@ def empirical_fisher(
         One tensor for each weight, of the same shape.
     """
     bare = unwrap(network)
-    names = {id(parameter): name for name, parameter in bare.named_parameters()}
-    chosen = {names[id(weight)]: weight for weight in weights}
-    size = sum(weight.numel() * weight.element_size() for weight in weights)
-    total = {name: torch.zeros_like(weight, requires_grad=False) for name, weight in chosen.items()}
-    together = max(1, memory // max(1, 2 * size))
+    squares = _Squares(bare, weights, loss)
+    together = max(1, memory // max(1, 2 * sum(weight.numel() * weight.element_size() for weight in weights)))
     modes = {module: module.training for module in bare.modules()}
     bare.eval()
     try:
@@ -53,62 +50,55 @@ def empirical_fisher(
             start = 0
             while start < len(labels):
                 part = _take(inputs, start, together), labels[start : start + together]
-                if together > 1 and not _add_together(bare, chosen, *part, loss, total):
+                if together > 1 and not squares.add_together(*part):
                     together = 1
                     continue
                 if together == 1:
-                    _add_one(bare, chosen, *part, loss, total)
+                    squares.add_one(*part)
                 start += together
     finally:
         for module, training in modes.items():
             module.training = training
-    return list(total.values())
+    return list(squares.total.values())
 
 
-def _add_together(
-    network: nn.Module,
-    weights: Mapping[str, nn.Parameter],
-    inputs: Inputs,
-    labels: Tensor,
-    loss: Loss,
-    total: Mapping[str, Tensor],
-) -> bool:
-    """Add the squares of several examples' gradients; False if `vmap` cannot follow the network."""
+class _Squares:
+    """The sum of the squared gradients of single examples."""
 
-    def of_one(values: dict[str, Tensor], one: Inputs, label: Tensor) -> Tensor:
+    def __init__(self, network: nn.Module, weights: Sequence[nn.Parameter], loss: Loss) -> None:
+        names = {id(parameter): name for name, parameter in network.named_parameters()}
+        self.weights = {names[id(weight)]: weight for weight in weights}
+        self.total = {name: torch.zeros_like(weight, requires_grad=False) for name, weight in self.weights.items()}
+        self.network, self.loss = network, loss
+
+    def add_together(self, inputs: Inputs, labels: Tensor) -> bool:
+        """Add several examples' at once; False if `vmap` cannot follow the network."""
+        try:
+            with warnings.catch_warnings(), torch.no_grad():  # nothing else needs a graph
+                warnings.simplefilter("ignore")  # of operations that vmap runs one by one
+                values = {name: weight.detach() for name, weight in self.weights.items()}
+                gradients = vmap(grad(self._loss_of_one), in_dims=(None, 0, 0))(values, inputs, labels)
+        except (RuntimeError, NotImplementedError, ValueError, TypeError):
+            return False  # what is wrong with the network itself, running it on one example will say
+        for name, gradient in gradients.items():
+            self.total[name].add_(gradient.square().sum(0))  # not in place: gradients may share memory
+        return True
+
+    def _loss_of_one(self, values: dict[str, Tensor], one: Inputs, label: Tensor) -> Tensor:
         if isinstance(one, dict):
-            output = functional_call(network, values, (), {name: value[None] for name, value in one.items()})
+            output = functional_call(self.network, values, (), {name: value[None] for name, value in one.items()})
         else:
-            output = functional_call(network, values, (one[None],))
-        return loss(output if isinstance(output, Tensor) else output.logits, label[None])
+            output = functional_call(self.network, values, (one[None],))
+        return self.loss(output if isinstance(output, Tensor) else output.logits, label[None])
 
-    try:
-        with warnings.catch_warnings(), torch.no_grad():  # nothing else needs a graph
-            warnings.simplefilter("ignore")  # of operations that vmap runs one by one
-            values = {name: weight.detach() for name, weight in weights.items()}
-            gradients = vmap(grad(of_one), in_dims=(None, 0, 0))(values, inputs, labels)
-    except (RuntimeError, NotImplementedError, ValueError, TypeError):
-        return False  # what is wrong with the network itself, running it on one example will say
-    for name, gradient in gradients.items():
-        total[name].add_(gradient.square().sum(0))  # not in place: gradients may share memory
-    return True
-
-
-def _add_one(
-    network: nn.Module,
-    weights: Mapping[str, nn.Parameter],
-    inputs: Inputs,
-    labels: Tensor,
-    loss: Loss,
-    total: Mapping[str, Tensor],
-) -> None:
-    """Add the squares of one example's gradients."""
-    with torch.enable_grad():
-        value = loss(logits(network, inputs), labels)
-        gradients = torch.autograd.grad(value, list(weights.values()), allow_unused=True)
-    for name, gradient in zip(weights, gradients, strict=True):
-        if gradient is not None:
-            total[name].addcmul_(gradient, gradient)
+    def add_one(self, inputs: Inputs, labels: Tensor) -> None:
+        """Add one example's, from a batch of one."""
+        with torch.enable_grad():
+            value = self.loss(logits(self.network, inputs), labels)
+            gradients = torch.autograd.grad(value, list(self.weights.values()), allow_unused=True)
+        for total, gradient in zip(self.total.values(), gradients, strict=True):
+            if gradient is not None:
+                total.addcmul_(gradient, gradient)
 
 
 def _take(inputs: Inputs, start: int, number: int) -> Inputs:

@@ -28,12 +28,10 @@ class LaplaceMarginalLikelihood(MaximumAPosteriori):
 
     def end_epoch(self, examples: TrainingView) -> None:
         """Learn the prior variances."""
-        posterior = self._posterior(examples)
-        posterior.best_variances()
-        self._evidence = posterior.log_marginal_likelihood()
+        self._evidence = self.value(examples, samples=0)
 
     def value(self, examples: TrainingView, samples: int) -> float:
-        """Return Laplace's log marginal likelihood at its best prior variances."""
+        """Set the prior variances to Laplace's best, and return the log marginal likelihood there."""
         posterior = self._posterior(examples)
         posterior.best_variances()
         return posterior.log_marginal_likelihood()

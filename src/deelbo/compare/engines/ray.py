@@ -20,7 +20,7 @@ class RayEngine:
     Args:
         folder: Of the records, shared by all nodes.
         address: Of an existing cluster; None for one of its own on this machine.
-        cpus: Cores for each run.
+        cpus: Cores for each run, more than none.
         gpus: GPUs for each run; a fraction shares one.
         device: See `finetune`.
         retries: Of a run whose worker was lost.
@@ -40,6 +40,7 @@ class RayEngine:
         retries: int = RETRIES,
     ) -> None:
         self._ray: Any = require("ray", "cluster")
+        self._running: dict[Any, Trial] = {}
         self.folder, self.device, self.cpus = folder.absolute(), device, cpus
         self._owner = not self._ray.is_initialized()
         if self._owner:
@@ -50,8 +51,8 @@ class RayEngine:
                 raise ConnectionError(f"no Ray cluster at {address}: {error}") from error
         nodes = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
         each = [
-            min(int(n.get("CPU", 0) // cpus) if cpus else 10**6, int(n.get("GPU", 0) // gpus) if gpus else 10**6)
-            for n in nodes
+            min(int(node.get(name, 0) // wanted) for name, wanted in (("CPU", cpus), ("GPU", gpus)) if wanted)
+            for node in nodes
         ]
         self.slots = sum(each)
         if not self.slots:
@@ -60,7 +61,6 @@ class RayEngine:
         task = self._ray.remote(_work)
         # Ray tries again what was lost with its worker or node; what fails by itself fails again.
         self._task = task.options(num_cpus=cpus, num_gpus=gpus, max_retries=retries, retry_exceptions=False)
-        self._running: dict[Any, Trial] = {}
 
     def submit(self, trial: Trial) -> None:
         """Begin a run."""
@@ -87,7 +87,7 @@ class RayEngine:
 
     def close(self) -> None:
         """Cancel what is running; its checkpoints stay."""
-        for reference in getattr(self, "_running", {}):
+        for reference in self._running:
             self._ray.cancel(reference, force=True)
         if self._owner:
             self._ray.shutdown()

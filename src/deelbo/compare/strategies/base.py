@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -106,6 +107,18 @@ def accuracy(record: Record) -> float:
     return record["test"]["balanced_accuracy"] if record["test"] else 0.0
 
 
+def best_so_far(strategy: Strategy, trials: Sequence[Trial], done: Done) -> list[tuple[float, float]]:
+    """Return, after each of some finished runs, the seconds so far and the test accuracy of the best one."""
+    total, leader, path = 0.0, None, []
+    for trial in trials:
+        record = done(trial)
+        assert record is not None
+        total += strategy.seconds(record)
+        leader = record if leader is None or strategy.score(record) > strategy.score(leader) else leader
+        path.append((total, accuracy(leader)))
+    return path
+
+
 class ByObjective:
     """Methods without a validation set: candidates on all the data, chosen by the training objective.
 
@@ -144,17 +157,11 @@ class ByObjective:
 
     def curve(self, task: Task, done: Done) -> Curve:
         """Candidate after candidate."""
-        total, leader, points = 0.0, None, []
-        for trial in self._trials(task):
-            record = done(trial)
-            assert record is not None
-            total += self.seconds(record)
-            leader = record if leader is None or self.score(record) > self.score(leader) else leader
-            points.append((total, accuracy(leader), accuracy(leader), accuracy(leader)))
-        return Curve(points, [points[-1][:2]])
+        path = best_so_far(self, self._trials(task), done)
+        return Curve([(seconds, reached, reached, reached) for seconds, reached in path], [path[-1]])
 
 
-class GridSearch:
+class GridSearch(ABC):
     """MAP on four fifths for every cell of a grid, then once more on everything with the best one.
 
     The accuracies of the curve are those of the runs on four fifths, averaged over random subsets of the cells; the
@@ -175,9 +182,9 @@ class GridSearch:
         pairs = [dict(zip(groups, (a, b), strict=True)) for a in backbone for b in strengths]
         return [(pair, rate) for pair in pairs for rate in rates]
 
+    @abstractmethod
     def trial(self, task: Task, cell: tuple[dict[str, float], float], done: Done) -> Trial:
         """Return the run of a cell."""
-        raise NotImplementedError
 
     def plan(self, task: Task, done: Done) -> Plan:
         """All cells, then the best one on everything."""
@@ -189,9 +196,9 @@ class GridSearch:
         final = task.point(*cells[trials.index(chosen)], whole=True)
         return Plan([*trials, final], [final], [chosen], len(cells) + 1)
 
+    @abstractmethod
     def score(self, record: Record) -> float:
         """Return by what cells are compared."""
-        raise NotImplementedError
 
     def seconds(self, record: Record) -> float:
         """Return what a cell costs."""

@@ -15,7 +15,7 @@ from torch import Tensor
 from deelbo._chunks import mix
 from deelbo._extras import require
 from deelbo.compare.records import Record
-from deelbo.compare.strategies.base import Curve, Done, Plan, accuracy, register
+from deelbo.compare.strategies.base import Curve, Done, Plan, accuracy, best_so_far, register
 from deelbo.compare.strategies.map_grid import validation_score
 from deelbo.compare.task import Options, Task, Trial
 
@@ -145,18 +145,10 @@ class MAPBayesianOptimisation:
         paths, finals = [], []
         for run in range(task.options.bo_runs):
             trials, _, final = self._search(task, run, done)
-            assert final is not None
-            total, path, leader = 0.0, [], None
-            for trial in trials:
-                record = done(trial)
-                assert record is not None
-                total += self.seconds(record)
-                leader = record if leader is None or self.score(record) > self.score(leader) else leader
-                path.append((total, accuracy(leader)))
-            last = done(final)
+            last = None if final is None else done(final)
             assert last is not None
-            paths.append(path)
-            finals.append((total + last["seconds"]["training"], accuracy(last)))
+            paths.append(best_so_far(self, trials, done))
+            finals.append((paths[-1][-1][0] + last["seconds"]["training"], accuracy(last)))
         points = []
         for step in zip(*paths, strict=True):
             times, reached = zip(*step, strict=True)
