@@ -13,7 +13,19 @@ class Missing:
             raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
 sys.meta_path.insert(0, Missing())
 """
-EXTRAS = {"accelerate", "torchmetrics", "PIL", "typer", "rich", "pyarrow", "matplotlib", "timm", "torchvision"}
+EXTRAS = {
+    "accelerate",
+    "filelock",
+    "numpy",
+    "torchmetrics",
+    "PIL",
+    "typer",
+    "rich",
+    "pyarrow",
+    "matplotlib",
+    "timm",
+    "torchvision",
+}
 EXTRAS |= {"transformers", "datasets", "sklearn", "scipy", "huggingface_hub", "peft", "efficientnet_lite_pytorch"}
 
 
@@ -34,6 +46,11 @@ def test_core_alone():
         (
             "accelerate",
             "import deelbo, torch; deelbo.finetune(torch.nn.Linear(1, 2), [(torch.ones(1), 0)])",
+            "training",
+        ),
+        (
+            "torchmetrics",
+            "import torch; from deelbo.training.evaluation import metrics; metrics(torch.eye(2), torch.arange(2))",
             "training",
         ),
         ("typer", "from deelbo.cli import main; sys.exit(main(['--help']))", "training"),

@@ -11,6 +11,7 @@ import sys
 import time
 import warnings
 
+import numpy as np
 import pytest
 import torch
 from sklearn.datasets import load_digits
@@ -18,8 +19,8 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 import deelbo
-from deelbo.training.search import AllDivergedError, planned_steps, rungs
-from deelbo.training.settings import Settings
+from deelbo import AllDivergedError, Settings
+from deelbo.training.search import planned_steps, rungs
 
 
 def digits(number=100):
@@ -191,6 +192,10 @@ def _hash(folder):
     return {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in names}
 
 
+def _newest(folder):
+    return max((path.stat().st_mtime_ns for path in folder.glob("checkpoints/learning-rate-*")), default=0)
+
+
 def _start(folder):
     here = os.path.dirname(__file__)
     return subprocess.Popen([sys.executable, "-c", SCRIPT, here, str(folder)], stdout=subprocess.PIPE)
@@ -201,10 +206,11 @@ def test_killed_runs_go_on_bit_for_bit(tmp_path):
     generator = random.Random(0)
     folder, kills = tmp_path / "killed", 0
     while kills < 3:
+        before = _newest(folder)
         process = _start(folder)
-        while process.poll() is None and not (folder / "run.json").exists():
+        while process.poll() is None and _newest(folder) == before:  # until it trains
             time.sleep(0.01)
-        time.sleep(generator.uniform(0.2, 1.0) if kills else 0.1)
+        time.sleep(generator.uniform(0, 0.5))
         process.send_signal(signal.SIGKILL)
         process.wait()
         kills += 1
@@ -241,6 +247,61 @@ def test_interrupted_run_resumes_and_refuses_other_settings(tmp_path):
         quick(out=tmp_path / "photos")
 
 
+def test_an_interrupted_run_knows_its_head_and_optimizer_again(tmp_path):
+    def stop(event):
+        raise KeyboardInterrupt
+
+    arguments = {**FAST, "steps": 3, "optimizer": "adamw", "learning_rates": (0.01,)}
+    with pytest.raises(KeyboardInterrupt):
+        deelbo.finetune(network(), digits()[0], ("4",), report=stop, out=tmp_path / "run", **arguments)
+    resumed = deelbo.finetune(network(), digits()[0], ("4",), out=tmp_path / "run", **arguments)
+    assert resumed.history == deelbo.finetune(network(), digits()[0], ("4",), **arguments).history
+
+
+def test_infinite_variances_are_valid_json(tmp_path):
+    variances = {"backbone": math.inf, "head": 1.0}
+    quick(method="map", prior_variances=variances, steps=2, out=tmp_path / "run")
+
+    def refuse(word):
+        raise ValueError(word)
+
+    json.loads((tmp_path / "run" / "run.json").read_text(), parse_constant=refuse)
+    assert deelbo.load(tmp_path / "run", network()).prior_variances == variances
+
+
+def test_augmentation_by_numpy_is_seeded():
+    class Noisy:
+        def __len__(self):
+            return 40
+
+        def __getitem__(self, i):
+            x, y = digits()[0][i]
+            return x + torch.tensor(np.random.normal(size=64), dtype=x.dtype), y  # noqa: NPY002 - what people write
+
+    np.random.seed(1)  # noqa: NPY002
+    first = deelbo.finetune(network(), Noisy(), "4", **{**FAST, "steps": 3})
+    np.random.seed(2)  # noqa: NPY002
+    state = np.random.get_state()[1].copy()  # noqa: NPY002
+    assert deelbo.finetune(network(), Noisy(), "4", **{**FAST, "steps": 3}).history == first.history
+    assert (np.random.get_state()[1] == state).all()  # noqa: NPY002
+
+
+@pytest.mark.parametrize(
+    ("examples", "options", "message"),
+    [
+        ([], {}, "is empty"),
+        ([(torch.ones(64), 0.5)] * 4, {}, "one whole number, not 0.5"),
+        ([(torch.ones(64), torch.tensor([0, 1]))] * 4, {}, "one whole number"),
+        ([(torch.ones(64), 10)] * 4, {}, "a label is 10, but the network gives 10 logits"),
+        ([(torch.ones(64), -1)] * 4, {}, "a label is -1"),
+        ([(torch.ones(64), 1)] * 4, {"plain_train_set": [(torch.ones(64), 1)] * 3}, "3 examples, and train_set 4"),
+    ],
+)
+def test_data_that_are_not_of_classification(examples, options, message):
+    with pytest.raises(ValueError, match=message):
+        deelbo.finetune(network(False), examples, "4", **options, **FAST)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -258,7 +319,8 @@ def test_interrupted_run_resumes_and_refuses_other_settings(tmp_path):
         ({"clip": -1.0}, "clip"),
         ({"init_scale": 0.0}, "init_scale"),
         ({"seed": -1}, "seed"),
-        ({"device": "gpu"}, "device='gpu'"),
+        ({"device": "gpu"}, "device='gpu', but there is cpu"),
+        ({"device": "cuda:1"}, "CUDA_VISIBLE_DEVICES"),
         ({"precision": "fp16"}, "fp16 needs a GPU"),
         ({"precision": "int3"}, "int3"),
     ],

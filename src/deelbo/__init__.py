@@ -8,27 +8,36 @@ In your own training loop
 
 In one call
     finetune, load                          a network and a dataset to a classifier, and back from its folder
+    Result, Settings, AllDivergedError      what it returns, takes and raises
     swag.collect, load_source               the posterior of a source task, for the prior PTYL
+    laplace.laplace_posterior               Laplace's approximation with a diagonal Fisher, and its evidence
     the command `deelbo`                    the same from a folder of images or a table of texts
 
-Models of their own
+Packages to import by themselves
+    deelbo.compare                          methods side by side: what `deelbo compare` does
     deelbo.rff                              random Fourier features that learn their lengthscale
 """
 
-from deelbo import likelihoods, priors, swag
+from deelbo import laplace, likelihoods, priors, swag
 from deelbo.finetuning import finetune
 from deelbo.objective import DataEmphasizedELBO
 from deelbo.posteriors import DiagonalPosterior, IsotropicPosterior
-from deelbo.result import load
+from deelbo.result import Result, load
+from deelbo.training.search import AllDivergedError
+from deelbo.training.settings import Settings
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "AllDivergedError",
     "DataEmphasizedELBO",
     "DiagonalPosterior",
     "IsotropicPosterior",
+    "Result",
+    "Settings",
     "__version__",
     "finetune",
+    "laplace",
     "likelihoods",
     "load",
     "priors",

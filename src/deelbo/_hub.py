@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from urllib.parse import urlparse
 
 from deelbo._extras import require
+from deelbo._words import first_line
 
 
 @contextmanager
@@ -33,8 +34,7 @@ def _has_address(url: str) -> bool:
 
 def unavailable(spec: str, error: Exception) -> ValueError:
     """Return the error for a model that cannot be fetched."""
-    reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-    return ValueError(f"cannot download {spec}: no network, or no such model ({reason})")
+    return ValueError(f"cannot download {spec}: no network, or no such model ({first_line(error)})")
 
 
 def unknown(spec: str, name: str, known: list[str]) -> ValueError:

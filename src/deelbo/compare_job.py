@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -14,14 +13,12 @@ from deelbo.compare.engines import Engine, LocalEngine, RayEngine
 from deelbo.compare.page import write_page
 from deelbo.compare.running import inspect_model, read_data
 from deelbo.compare.task import Task
-from deelbo.finetuning import check_device, check_precision
-from deelbo.job import LENGTHS, Job, check_place
+from deelbo.job import LENGTHS, Job, Report, check_place
 from deelbo.training.checkpoint import read_json, write_json
+from deelbo.training.device import check_device, check_precision
 
 ITERATIONS = {"image": 35, "text": 11}  # of Bayesian optimisation, the paper's
 SWEEP = 10  # kappas from 1 to D, the paper's
-
-Report = Callable[[dict[str, Any]], None]
 
 
 @dataclass(frozen=True)

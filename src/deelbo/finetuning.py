@@ -4,30 +4,29 @@ from __future__ import annotations
 
 import copy
 import shutil
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import filelock
 import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
-from deelbo._extras import require
 from deelbo._modules import trainable, unwrap
 from deelbo.methods import Variational, make_method
 from deelbo.models import LoadedModel
 from deelbo.priors.transfer import Head
-from deelbo.result import SCHEMA, Result, read_run
+from deelbo.result import SCHEMA, Result
+from deelbo.run_folder import check_folder, check_space, locked
 from deelbo.swag import load_source
 from deelbo.swag.source import fingerprint
-from deelbo.training.batches import own_randomness
+from deelbo.training.batches import fetch, logits, own_randomness
 from deelbo.training.checkpoint import read_tensors, write_json, write_tensors
+from deelbo.training.device import make_accelerator
+from deelbo.training.loop import Candidate
+from deelbo.training.search import AllDivergedError, FolderStore, MemoryStore, Search
 from deelbo.training.settings import Settings
-
-if TYPE_CHECKING:
-    from deelbo.training.loop import Candidate
 
 
 def finetune(
@@ -73,19 +72,15 @@ def finetune(
         OSError: If there is no space for the checkpoints.
         AllDivergedError: If every learning rate diverged.
     """
-    require("accelerate", "training")
-    from deelbo.training.loop import Candidate
-    from deelbo.training.search import AllDivergedError, FolderStore, MemoryStore, Search
-
     chosen = Settings(**settings)
-    number = len(train_set)  # type: ignore[arg-type]
-    if number == 0:
-        raise ValueError("the training set is empty")
+    head = head if head is None or isinstance(head, str) else list(head)  # as JSON gives it back
+    plain_set = train_set if plain_train_set is None else plain_train_set
     folder = None if out is None else Path(out)
     if log is not None and folder is None:
         raise ValueError(f"log={log!r} needs a folder: out=...")
-    accelerator = _accelerator(device, precision, log, folder)
+    accelerator = make_accelerator(device, precision, log, folder)
     network = model.to(accelerator.device)
+    number = _check_data(network, train_set, plain_set, accelerator.device)
     about = {**(about or {}), "num_data": number, "head": head, "precision": precision}
     posterior = None if chosen.source is None else load_source(chosen.source, chosen.rank)
     if chosen.source is not None:
@@ -106,7 +101,7 @@ def finetune(
         def make_candidate(rate: float) -> Candidate:
             network.load_state_dict(initial)
             method = make_method(chosen, called, head, number, posterior)
-            return Candidate(called, method, train_set, plain_train_set or train_set, rate, chosen, accelerator)
+            return Candidate(called, method, train_set, plain_set, rate, chosen, accelerator)
 
         writes = folder is not None and accelerator.is_main_process
         store = MemoryStore() if folder is None else FolderStore(folder / "checkpoints", writes)
@@ -128,6 +123,30 @@ def finetune(
             result.write(folder, {"about": about})
             shutil.rmtree(folder / "checkpoints")
     return result
+
+
+def _check_data(network: nn.Module, train_set: Dataset, plain_set: Dataset, device: torch.device) -> int:
+    """Return N, if an example looks like one of classification.
+
+    Raises:
+        ValueError: If it does not.
+    """
+    number, plain = len(train_set), len(plain_set)  # type: ignore[arg-type]
+    if number == 0:
+        raise ValueError("the training set is empty")
+    if number != plain:
+        raise ValueError(f"plain_train_set has {plain} examples, and train_set {number}")
+    modes = {module: module.training for module in network.modules()}
+    with own_randomness(device), torch.no_grad():
+        inputs, labels = fetch(plain_set, [0], device)
+        output = logits(network.eval(), inputs)
+    for module, training in modes.items():
+        module.training = training
+    if labels.shape != (1,) or labels.is_floating_point() or labels.is_complex():
+        raise ValueError(f"a label must be one whole number, not {labels[0].tolist()}")
+    if output.ndim != 2:
+        raise ValueError(f"the network must give logits, [examples, classes], not {list(output.shape)}")
+    return number
 
 
 def _result(
@@ -152,99 +171,6 @@ def _result(
     )
 
 
-def check_device(device: str) -> None:
-    """Refuse a device that this machine has not.
-
-    Raises:
-        ValueError: If it has not; the message says which there are.
-    """
-    kinds = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
-    if not kinds.get(device.split(":")[0]):
-        raise ValueError(
-            f"device={device!r} is not on this machine; there is {', '.join(k for k in kinds if kinds[k])}"
-        )
-
-
-def check_precision(precision: str) -> None:
-    """Refuse what is no kind of autocast.
-
-    Raises:
-        ValueError: If it is none.
-    """
-    if precision not in ("no", "fp16", "bf16"):
-        raise ValueError(f"precision={precision!r}, but it is no, fp16 or bf16")
-
-
-def _accelerator(device: str | None, precision: str, log: str | None, folder: Path | None) -> Any:
-    accelerate = require("accelerate", "training")
-    check_precision(precision)
-    if device is not None:
-        check_device(device)
-    options = {"cpu": device == "cpu", "mixed_precision": precision, "log_with": log, "project_dir": folder}
-    try:
-        accelerator = accelerate.Accelerator(**options)
-    except ValueError as error:
-        if "already been initialized" not in str(error):
-            raise
-        accelerate.state.AcceleratorState._reset_state()  # an earlier call of this process had another precision
-        accelerator = accelerate.Accelerator(**options)
-    if precision == "fp16" and accelerator.device.type == "cpu":
-        raise ValueError("precision fp16 needs a GPU; on a CPU there is bf16")
-    return accelerator
-
-
-@contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Hold a run's folder against other processes; the operating system lets go if this one dies."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    place = folder.parent / f".{folder.name}.lock"
-    lock = filelock.FileLock(place)
-    try:
-        lock.acquire(timeout=0)
-    except filelock.Timeout:
-        raise FileExistsError(f"another process is at work on {folder}") from None
-    try:
-        yield
-    finally:
-        place.unlink(missing_ok=True)  # first, while it is held
-        lock.release()
-
-
-def run_differences(run: dict[str, Any], settings: Settings, about: dict[str, Any]) -> list[str]:
-    """Say how a stored run differs from what is wanted, one line each."""
-    stored = run.get("about", {})
-    # Where the data are does not matter while they are the same.
-    compared = {name: value for name, value in about.items() if name not in ("data", "data_dir") and name in stored}
-    differences = settings.differences(run["settings"])
-    return differences + [f"{n}: {stored[n]!r} -> {v!r}" for n, v in compared.items() if stored[n] != v]
-
-
-def check_folder(folder: Path, settings: Settings, about: dict[str, Any]) -> bool:
-    """Tell whether a folder holds an unfinished run of these settings, which can be resumed.
-
-    Args:
-        folder: Of the run.
-        settings: Of the run.
-        about: Further entries, compared where both have them.
-
-    Raises:
-        FileExistsError: If it holds a finished run, or something else.
-        ValueError: If it holds an unfinished run of other settings.
-    """
-    if folder.exists() and not folder.is_dir():
-        raise FileExistsError(f"{folder} is a file; choose a new folder")
-    if not (folder / "run.json").exists():
-        if folder.exists() and any(p.name != "checkpoints" and p.suffix != ".part" for p in folder.iterdir()):
-            raise FileExistsError(f"{folder} holds something else than a run; choose a new folder")
-        return False
-    run = read_run(folder)
-    if run["status"] == "finished":
-        raise FileExistsError(f"{folder} holds a finished run; choose a new folder")
-    if differences := run_differences(run, settings, about):
-        raise ValueError(f"{folder} holds an unfinished run with other settings:\n  " + "\n  ".join(differences))
-    return True
-
-
 def _initial_state(
     folder: Path | None, settings: Settings, about: dict[str, Any], network: nn.Module, writes: bool
 ) -> dict[str, Tensor]:
@@ -261,21 +187,6 @@ def _initial_state(
             write_json(folder / "run.json", opening)
         return initial
     return read_tensors(folder / "checkpoints" / "initial.safetensors")[0]
-
-
-def check_space(folder: Path, weights: dict[str, Tensor], settings: Settings) -> None:
-    """Refuse a disk that the checkpoints would fill.
-
-    Raises:
-        OSError: If there is not enough space.
-    """
-    place = next(p for p in (folder, *folder.absolute().parents) if p.exists())
-    copies = 2 if settings.optimizer == "sgd" else 3  # the weights and the optimizer's buffers
-    size = sum(value.numel() * value.element_size() for value in weights.values())
-    needed = size * (copies * (len(settings.learning_rates) + 1) + 2) + 5_000_000  # the report and the rest
-    free = shutil.disk_usage(place).free
-    if free < needed:
-        raise OSError(f"no space: a run needs {needed / 1e9:.2g} GB in {folder}, and {free / 1e9:.2g} GB are free")
 
 
 def _speed(clocks: Iterable[dict[str, float]]) -> dict[str, float]:

@@ -14,10 +14,11 @@ from deelbo._extras import require
 from deelbo.data import Data, load_data, split
 from deelbo.data.images import ImageSet
 from deelbo.data.texts import TextSet
-from deelbo.finetuning import check_folder, check_space, finetune, run_differences
+from deelbo.finetuning import finetune
 from deelbo.models import LoadedModel, load_model
 from deelbo.report import assess, write_report
 from deelbo.result import Result, load, read_run
+from deelbo.run_folder import check_folder, check_space, run_differences
 from deelbo.training.checkpoint import write_json
 from deelbo.training.settings import Settings
 
@@ -85,15 +86,7 @@ def run_job(
     if (out / "run.json").is_file() and read_run(out)["status"] == "finished":
         return _complete(data, chosen, about, out, report)
     resumed = check_folder(out, chosen, about)
-    torch.default_generator.manual_seed(chosen.seed)  # of the new classifier's weights
-    loaded = load_model(
-        job.model,
-        data.kind,
-        data.classes,
-        weights=job.weights,
-        image_size=job.image_size,
-        max_length=job.max_length,
-    )
+    loaded = load_for(job, data, chosen.seed)
     if not resumed:
         check_space(out, loaded.network.state_dict(), chosen)
     train_set, plain_set = loaded.training_sets(
@@ -121,6 +114,13 @@ def run_job(
     if not require("accelerate", "training").PartialState().is_main_process:
         return result, None
     return result, _finish(result, test_set, data, out, report)
+
+
+def load_for(job: Job, data: Data, seed: int) -> LoadedModel:
+    """Return the network of a job for the classes of its data, at its initial state."""
+    torch.default_generator.manual_seed(seed)  # of the new classifier's weights
+    sizes = {"image_size": job.image_size, "max_length": job.max_length}
+    return load_model(job.model, data.kind, data.classes, weights=job.weights, **sizes)  # type: ignore[arg-type]
 
 
 def check_place(data: Path, out: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import importlib.metadata
-import io
 import math
 import platform
 from collections.abc import Callable, Iterator, Mapping
@@ -16,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
+from deelbo._words import csv_text
 from deelbo.data.images import ImageSet
 from deelbo.data.texts import TextSet
 from deelbo.models import LoadedModel, restore_model
@@ -23,7 +23,7 @@ from deelbo.posteriors import IsotropicPosterior
 from deelbo.training.batches import in_order, to_device
 from deelbo.training.checkpoint import read_json, read_tensors, write_json, write_tensors, write_text
 from deelbo.training.evaluation import metrics, probabilities
-from deelbo.training.settings import Settings
+from deelbo.training.settings import Settings, plain_variances
 
 SCHEMA = 2  # of run.json
 
@@ -83,11 +83,13 @@ class Result:
             ValueError: If draws are asked of a point estimate, or an input cannot be read.
         """
         device = next(self.model.parameters()).device
-        if isinstance(inputs, (str, Path)):
+        if isinstance(inputs, (str, Path, bytes)) or hasattr(inputs, "convert"):
             inputs = [inputs]
         if not isinstance(inputs, (Tensor, Mapping)):
             inputs = list(inputs)
-            if inputs and not isinstance(inputs[0], (str, Path, bytes)) and not hasattr(inputs[0], "convert"):
+            if not inputs:
+                raise ValueError("nothing to predict: the list is empty")
+            if not isinstance(inputs[0], (str, Path, bytes)) and not hasattr(inputs[0], "convert"):
                 inputs = torch.stack([torch.as_tensor(each) for each in inputs])
         if isinstance(inputs, list):
             if self.source is None:
@@ -172,8 +174,7 @@ class Result:
         write_tensors(path / "model.safetensors", dict(self.model.state_dict()))
         if self.scale is not None:
             write_tensors(path / "posterior.safetensors", {"scale": torch.tensor(self.scale, dtype=torch.float64)})
-        columns = list(dict.fromkeys(name for row in self.history for name in row))
-        write_text(path / "history.csv", _csv(columns, self.history))
+        write_text(path / "history.csv", csv_text(self.history))
         if self.source is not None and self.source.files:
             self.source.write_files(path / "architecture")
         values = {  # JSON has no infinity: who diverged has no value
@@ -183,7 +184,7 @@ class Result:
         learned = {
             "learning_rate": self.learning_rate,
             "objective": self.objective,
-            "prior_variances": self.prior_variances,
+            "prior_variances": plain_variances(self.prior_variances),
             "scale": self.scale,
             "search": values,
         }
@@ -282,16 +283,14 @@ def _restore(folder: Path, run: dict[str, Any], model: nn.Module | None) -> Resu
     except RuntimeError as error:
         raise ValueError(f"{folder} is a run of another architecture: {error}") from error
     learned = run["learned"]
-    with (folder / "history.csv").open(newline="") as file:
-        history = [{k: float(v) for k, v in row.items() if v != ""} for row in csv.DictReader(file)]
     return Result(
         model=model.eval(),
         settings=Settings(**{**run["settings"], "learning_rates": tuple(run["settings"]["learning_rates"])}),
         learning_rate=learned["learning_rate"],
         objective=learned["objective"],
-        prior_variances=learned["prior_variances"],
-        scale=learned["scale"],
-        history=history,
+        prior_variances={name: float(value) for name, value in learned["prior_variances"].items()},
+        scale=None if learned["scale"] is None else read_tensors(folder / "posterior.safetensors")[0]["scale"].item(),
+        history=read_history(folder),
         values={
             int(step): {float(rate): -math.inf if v is None else v for rate, v in row.items()}
             for step, row in learned["search"].items()
@@ -303,12 +302,10 @@ def _restore(folder: Path, run: dict[str, Any], model: nn.Module | None) -> Resu
     )
 
 
-def _csv(columns: list[str], rows: list[dict[str, float]]) -> str:
-    file = io.StringIO(newline="")
-    writer = csv.DictWriter(file, columns)
-    writer.writeheader()
-    writer.writerows(rows)
-    return file.getvalue()
+def read_history(folder: Path) -> list[dict[str, float]]:
+    """Read `history.csv`."""
+    with (folder / "history.csv").open(newline="") as file:
+        return [{name: float(value) for name, value in row.items() if value} for row in csv.DictReader(file)]
 
 
 def versions() -> dict[str, str]:

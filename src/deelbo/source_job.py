@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch.utils.data import DataLoader
 
 from deelbo.data import Data, load_data
-from deelbo.finetuning import check_device, locked
-from deelbo.job import Job, stage
+from deelbo.job import Job, Report, load_for, stage
 from deelbo.models import load_model
+from deelbo.run_folder import locked
 from deelbo.swag import DivergedError, SourcePosterior, collect, read_released
-
-Report = Callable[[dict[str, Any]], None]
+from deelbo.training.device import check_device, default_device
 
 
 def collect_job(
-    job: Job, settings: dict[str, Any], out: Path, batch_size: int, device: str, report: Report
+    job: Job, settings: dict[str, Any], out: Path, batch_size: int, device: str | None, report: Report
 ) -> tuple[SourcePosterior, Path]:
     """Train on a source task, gather its posterior and write it; an interrupted collection goes on.
 
@@ -29,7 +26,7 @@ def collect_job(
         settings: Of `collect`.
         out: A new file; beside it a checkpoint, OUT.part, while training.
         batch_size: Examples a step.
-        device: PyTorch's name for it.
+        device: "cpu" to stay off the GPU; None for what there is.
         report: Called with {"note": text}, {"stage": name, "done": n, "total": n} and the events of `collect`.
 
     Returns:
@@ -40,7 +37,8 @@ def collect_job(
         ValueError: If data, model or settings are not what they should be.
     """
     _check_free(out)
-    check_device(device)
+    if device is not None:
+        check_device(device)
     columns = {"text_column": job.text_column, "label_column": job.label_column}
     data = load_data(job.data, data_dir=job.data_dir, skip_bad=job.skip_bad, **columns)
     for note in data.notes:
@@ -48,16 +46,13 @@ def collect_job(
     with locked(out):
         for orphan in out.parent.glob(f".{out.name}.part.*.part"):
             orphan.unlink()  # of a process that was killed while it wrote
-        return _collect(job, settings, out, batch_size, device, data, report)
+        return _collect(job, settings, out, batch_size, device or default_device(), data, report)
 
 
 def _collect(
     job: Job, settings: dict[str, Any], out: Path, batch_size: int, device: str, data: Data, report: Report
 ) -> tuple[SourcePosterior, Path]:
-    torch.default_generator.manual_seed(settings.get("seed", 0))  # of the new classifier's weights
-    loaded = load_model(
-        job.model, data.kind, data.classes, weights=job.weights, image_size=job.image_size, max_length=job.max_length
-    )
+    loaded = load_for(job, data, settings.get("seed", 0))
     train_set, _ = loaded.training_sets(data.train, job.skip_bad, stage(report, "reading training images"), job.flip)
     size = min(batch_size, len(train_set))
     collate = getattr(train_set, "collate", None)

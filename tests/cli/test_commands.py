@@ -8,6 +8,7 @@ import sys
 
 import pytest
 import torch
+from PIL import Image
 
 import deelbo
 from deelbo.cli import main
@@ -117,18 +118,23 @@ def test_python_predictions_take_what_people_have(images):
     result = deelbo.load(images / "run")
     path = images / "data" / "test" / "red" / "0.png"
     expected = result.predict([path])
-    for inputs in (path, str(path), iter([path]), [path.read_bytes()]):
+    image = Image.open(path)
+    for inputs in (path, str(path), iter([path]), [path.read_bytes()], path.read_bytes(), image, [image]):
         torch.testing.assert_close(result.predict(inputs), expected)
     batch = result.source.unlabelled([path])
     tensor = batch.collate([batch[0]])[0]
     for inputs in (tensor, tensor.numpy(), list(tensor)):
         torch.testing.assert_close(result.predict(inputs), expected, rtol=1e-4, atol=1e-5)
+    with pytest.raises(ValueError, match="nothing to predict"):
+        result.predict([])
     with pytest.raises(ValueError, match="samples=-1"):
         result.predict(tensor, samples=-1)
 
 
 def test_evaluating_on_training_rows_is_said(texts, capsys):
     assert main(["evaluate", str(texts / "run"), str(texts / "rows.csv")]) == 0
+    assert "trained on are among these" in capsys.readouterr().err
+    assert main(["report", str(texts / "run"), "--data", str(texts / "rows.csv")]) == 0
     assert "trained on are among these" in capsys.readouterr().err
 
 

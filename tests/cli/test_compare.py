@@ -13,6 +13,7 @@ import pytest
 
 from compare_cases import journal, without_times
 from deelbo.cli import main
+from deelbo.compare_job import _kappas
 from pictures import image_folder, text_table, tiny_bert
 
 FAST = [
@@ -52,6 +53,22 @@ def test_results_are_written(finished, capsys):
     page = (out / "compare.html").read_text()
     assert page.count("<svg") == 2  # one panel for each size
     assert "unfinished" not in page
+
+
+def test_the_view_in_a_terminal(finished, monkeypatch, capsys):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    more = ["--train-sizes", "15", "--seeds", "1", "--methods", "map-bo,elbo"]
+    records = ["--records", str(finished / "out" / "records")]
+    assert main(command(finished, *more, *records, out="view")) == 0
+    shown = capsys.readouterr().err
+    assert "best so far" in shown
+    assert "3 of 3" in shown  # what map-bo had before
+    assert "%, final" in shown
+
+
+def test_the_papers_sweep_of_kappas():
+    found = _kappas(("D/N", "sweep", "1"), 10**9)
+    assert found == (None, *(10.0**i for i in range(10)))
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(1200, "light"), (390, "dark")])

@@ -68,7 +68,9 @@ def test_unreadable_images(tmp_path, capsys):
     shutil.copy(folder / "train" / "red" / "2.png", cut)
     fails(capsys, command(folder, out), str(whole))  # of the test set too, before training
     whole.write_bytes(content)
-    cut.write_bytes(content[:70])
+    cut.unlink()
+    cut.symlink_to("nowhere.png")
+    fails(capsys, command(folder, out), str(cut), "--skip-bad")
     assert not out.exists()
     assert main([str(a) for a in command(folder, out, "--skip-bad", "--batch-size", 4)]) == 0
     assert "1 unreadable images are left out" in capsys.readouterr().err

@@ -20,12 +20,15 @@ def test_a_record_is_kept_and_its_checkpoints_go(tmp_path):
 
 def test_checkpoints_of_finished_runs_are_tidied_away(tmp_path):
     records = Records(tmp_path)
-    records.put("a", {"key": "a"})
-    for key in "ab":
+    for key in "abc":
         records.work(key).mkdir(parents=True)
+    with records.claim("a"), records.claim("b"):
+        (tmp_path / "a.json").touch()
+    (tmp_path / "c.json").touch()  # somebody else's: nobody ever claimed it
     records.tidy()
     assert not records.work("a").exists()
     assert records.work("b").exists()
+    assert records.work("c").exists()
 
 
 def test_a_damaged_record_is_named(tmp_path):

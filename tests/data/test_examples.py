@@ -68,3 +68,18 @@ def test_fingerprint_notices_changes():
     one, same, other = data(), data(), data()
     other.train.sources[3] = "changed"
     assert one.fingerprint() == same.fingerprint() != other.fingerprint()
+
+
+def test_fingerprint_is_of_the_whole_content(tmp_path):
+    def of(*sources):
+        return Data("text", ["a", "b"], Examples(list(sources), [0, 1], ["", ""])).fingerprint()
+
+    assert of("ab", "c") != of("a", "bc")
+    file = tmp_path / "image.png"
+    seen = set()
+    for end in (b"x", b"y"):
+        file.write_bytes(bytes(2**17) + end)
+        seen.add(of(file, "c"))
+    file.unlink()
+    seen.add(of(file, "c"))  # a broken link is for the decoder to tell
+    assert len(seen) == 3

@@ -28,6 +28,26 @@ def test_ag_news_saved_to_disk_and_as_parquet(tmp_path):
         assert data.test.labels == [0, 1, 2, 3]
 
 
+def test_datasets_side_by_side(tmp_path):
+    for name, labels in (("ag_news", [3, 4]), ("cifar10", [0, 1]), ("pets", [5, 6])):
+        (tmp_path / name / "data").mkdir(parents=True)
+        column = "text" if name == "ag_news" else "img" if name == "cifar10" else "image"
+        rows = datasets.Dataset.from_dict({column: ["a", "b"], "label": labels})
+        rows.to_parquet(tmp_path / name / "data" / "train-00000-of-00001.parquet")
+    data = load_data("ag_news", data_dir=tmp_path)
+    assert data.train.sources == ["a", "b"]
+    assert (data.classes, data.train.labels) == (["3", "4"], [0, 1])  # labels without names
+    with pytest.raises(ValueError, match=r"flowers102.*cannot be downloaded"):
+        load_data("flowers102", data_dir=tmp_path)
+
+
+def test_parquet_files_that_do_not_fit_together(tmp_path):
+    datasets.Dataset.from_dict({"text": ["a"], "label": [0]}).to_parquet(tmp_path / "train-0.parquet")
+    datasets.Dataset.from_dict({"other": [1.5]}).to_parquet(tmp_path / "train-1.parquet")
+    with pytest.raises(ValueError, match="cannot be read together"):
+        load_data("ag_news", data_dir=tmp_path)
+
+
 def test_cifar10_of_hugging_face(tmp_path):
     features = datasets.Features({"img": datasets.Image(), "label": datasets.ClassLabel(names=["red", "blue"])})
     rows = {"img": [picture("red"), picture("blue")], "label": [0, 1]}

@@ -1,5 +1,8 @@
+from collections import OrderedDict
+
 import pytest
 import torch
+from torch import nn
 from torch.distributions import MultivariateNormal
 
 import deelbo
@@ -39,6 +42,13 @@ def test_per_layer_groups():
     prior = per_layer(net, head="head", start=False)
     prior.update_variances(posterior)
     assert prior.variances["norm"] == pytest.approx(0.01 + 0.5)  # weights 1, biases 0
+
+
+def test_per_layer_with_a_layer_called_head():
+    net = nn.Sequential(OrderedDict(body=nn.Linear(2, 2), head=nn.Linear(2, 2), fc=nn.Linear(2, 2)))
+    prior = per_layer(net, head="fc")
+    assert list(prior.variances) == ["body", "backbone head", "head"]
+    assert sum(len(group.weights) for group in prior.named_groups().values()) == 6
 
 
 @pytest.mark.parametrize("rank", [0, 1, 3, 5])

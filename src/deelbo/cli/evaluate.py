@@ -13,7 +13,7 @@ from deelbo.cli.progress import RunProgress
 from deelbo.data import load_labelled
 from deelbo.job import stage
 from deelbo.report import assess
-from deelbo.result import Result, load, read_run
+from deelbo.result import load, read_run
 
 
 def evaluate(
@@ -28,11 +28,8 @@ def evaluate(
     quiet: options.Quiet = False,
 ) -> None:
     """Print accuracy, balanced accuracy, NLL and ECE of RUN on DATA."""
-    result = load(run)
     with RunProgress(quiet) as progress:
-        if _trained_on(run, data):
-            progress({"note": f"{data} has no test part: examples that the run was trained on are among these"})
-        metrics = assessment(result, data, samples, progress, text_column, label_column, data_dir, skip_bad)["metrics"]
+        metrics = assessment(run, data, samples, progress, text_column, label_column, data_dir, skip_bad)["metrics"]
     if as_json:
         print(json.dumps(metrics))
     else:
@@ -47,7 +44,7 @@ def _trained_on(run: Path, data: str) -> bool:
 
 
 def assessment(
-    result: Result,
+    run: Path,
     data: str,
     samples: int,
     progress: RunProgress,
@@ -57,8 +54,11 @@ def assessment(
     skip_bad: bool = False,
 ) -> dict:
     """Test a run on labelled data."""
+    result = load(run)
     if result.source is None:
         raise ValueError("this run's network was made in Python: evaluate it there, by result.evaluate(dataset)")
+    if _trained_on(run, data):
+        progress({"note": f"{data} has no test part: examples that the run was trained on are among these"})
     source = result.source
     examples = load_labelled(data, source.kind, source.classes, data_dir, text_column, label_column, skip_bad)
     dataset = source.dataset(examples, skip_bad, stage(progress, "reading"))

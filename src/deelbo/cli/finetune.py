@@ -39,7 +39,9 @@ def finetune(
     clip: Annotated[float, typer.Option(help="Norm of the gradient at most; 0 for any.")] = 1.0,
     init_scale: Annotated[float, typer.Option(help="Where the posterior's scale starts.")] = 1e-4,
     samples: Annotated[int, typer.Option(help="Draws for the final estimate of the objective.")] = 10,
-    refresh_batch_norm: Annotated[bool, typer.Option(help="Estimate batch-norm statistics anew at the end.")] = True,
+    refresh_batch_norm: Annotated[
+        bool, typer.Option(help="Estimate batch-norm statistics anew at the weights that are judged or kept.")
+    ] = True,
     train_size: Annotated[int | None, options.option("Train on a random subset, stratified by class.")] = None,
     test_fraction: options.TestFraction = None,
     seed: options.Seed = 0,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import sys
 from pathlib import Path
@@ -11,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from deelbo._words import csv_text
 from deelbo.cli import options
 from deelbo.data.examples import Examples
 from deelbo.data.folders import images_below
@@ -55,7 +54,7 @@ def predict(
             + "\n"
         )
     elif as_csv or out is not None:
-        text = _csv([row["columns"] for row in rows])
+        text = csv_text([row["columns"] for row in rows])
     else:
         text = "".join(_line(row) for row in rows)
     if out is not None:
@@ -125,11 +124,3 @@ def _line(row: dict[str, Any]) -> str:
     first = next(iter(row["columns"].values()))
     guesses = [f"{value:.4f}" if isinstance(value, float) else value for value in row["named"].values()]
     return "\t".join([str(first), *guesses]) + "\n"
-
-
-def _csv(rows: list[dict[str, Any]]) -> str:
-    file = io.StringIO(newline="")
-    writer = csv.DictWriter(file, list(dict.fromkeys(name for row in rows for name in row)))
-    writer.writeheader()
-    writer.writerows(rows)
-    return file.getvalue()

@@ -50,7 +50,7 @@ def prior(
     label_column: options.LabelColumn = "label",
     data_dir: options.DataDir = None,
     skip_bad: options.SkipBad = False,
-    device: Annotated[str, typer.Option(help="PyTorch's name for it.")] = "cpu",
+    device: options.Device = None,
     checkpoint_seconds: options.CheckpointSeconds = 60.0,
     quiet: options.Quiet = False,
 ) -> None:

@@ -11,12 +11,14 @@ from rich.console import Console
 from rich.table import Table
 
 from deelbo._extras import require
+from deelbo._words import some_of
 from deelbo.cli import options
 from deelbo.cli.progress import RunProgress
 from deelbo.data import stratified_subset
 from deelbo.job import Job, run_job
 from deelbo.result import Result, load, read_run
 
+TRAIN, TEST = 100, 500  # images
 SETTINGS = {"steps": 120, "batch_size": 32, "learning_rates": (0.1, 0.01)}
 
 
@@ -24,11 +26,13 @@ def quickstart(
     out: Annotated[Path, typer.Option(help="A new folder.")] = Path("deelbo-quickstart"),
     quiet: options.Quiet = False,
 ) -> None:
-    """See the point in three minutes, offline: 100 handwritten digits, a network pretrained on ImageNet.
+    """See the point in two minutes, offline: 100 handwritten digits, a network pretrained on ImageNet.
 
     ELBO and DE-ELBO learn the strength of the regularisation on the same 100 images, without a validation set.
     """
     start = time.monotonic()
+    if out.is_dir() and (others := {path.name for path in out.iterdir()} - {"digits", "elbo", "de-elbo"}):
+        raise FileExistsError(f"{out} holds something else ({some_of(sorted(others))}); choose a new folder")
     data = write_digits(out / "digits")
     rows = {}
     for method in ("elbo", "de-elbo"):
@@ -43,13 +47,19 @@ def quickstart(
 
 
 def write_digits(folder: Path) -> Path:
-    """Write scikit-learn's digits as a folder of images: 100 to train on, 500 to test on."""
+    """Write scikit-learn's digits as a folder of images, some to train on and some to test on.
+
+    Raises:
+        FileExistsError: If the folder has images of somebody else.
+    """
     datasets, Image = require("sklearn.datasets", "offline"), require("PIL.Image", "vision")
     images, labels = datasets.load_digits(return_X_y=True)
-    chosen = stratified_subset(labels.tolist(), 600, seed=0)
-    train = {chosen[i] for i in stratified_subset([int(labels[i]) for i in chosen], 100, seed=0)}
-    for i in chosen:
-        path = folder / ("train" if i in train else "test") / str(labels[i]) / f"{i:04}.png"
+    chosen = stratified_subset(labels.tolist(), TRAIN + TEST, seed=0)
+    train = {chosen[i] for i in stratified_subset([int(labels[i]) for i in chosen], TRAIN, seed=0)}
+    paths = {i: folder / ("train" if i in train else "test") / str(labels[i]) / f"{i:04}.png" for i in chosen}
+    if others := sorted(str(path) for path in set(folder.glob("*/*/*")) - set(paths.values())):
+        raise FileExistsError(f"{folder} holds other images ({some_of(others)}); choose a new folder")
+    for i, path in paths.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         if not path.exists():
             Image.fromarray((255 - images[i].reshape(8, 8) * 255 / 16).astype("uint8")).save(path)

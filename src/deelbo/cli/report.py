@@ -11,7 +11,7 @@ from deelbo.cli import options
 from deelbo.cli.evaluate import assessment
 from deelbo.cli.progress import RunProgress
 from deelbo.report import write_report
-from deelbo.result import load, read_run
+from deelbo.result import read_run
 
 
 def report(
@@ -30,5 +30,5 @@ def report(
     found = None
     if data is not None:
         with RunProgress(quiet) as progress:
-            found = assessment(load(run), data, samples, progress, text_column, label_column, data_dir, skip_bad)
+            found = assessment(run, data, samples, progress, text_column, label_column, data_dir, skip_bad)
     print(write_report(run, found))

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from deelbo.compare.engines import Engine
 from deelbo.compare.engines.base import BUSY, FAILED
@@ -15,15 +14,13 @@ from deelbo.compare.running import data_fingerprint, held_out_number, inspect_mo
 from deelbo.compare.strategies import Plan, Strategy, make_strategies
 from deelbo.compare.task import Options, Task, Trial
 from deelbo.data import split
-from deelbo.job import Job
+from deelbo.job import Job, Report
 from deelbo.methods import make_prior
 from deelbo.swag.source import fingerprint
 from deelbo.training.settings import Settings
 
 POLL = 2.0  # seconds between looks at runs of other processes
 HOPELESS = 3  # failures at the beginning after which the rest is not tried
-
-Report = Callable[[dict[str, Any]], None]
 
 
 class FailedRunsError(RuntimeError):

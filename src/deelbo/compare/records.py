@@ -64,7 +64,7 @@ class Records:
     def tidy(self) -> None:
         """Let the checkpoints of finished runs go, if a process died just before it could."""
         for place in (self.folder / "work").glob("*"):
-            if (self.folder / f"{place.name}.json").exists():
+            if (self.folder / "locks" / place.name).exists() and (self.folder / f"{place.name}.json").exists():
                 shutil.rmtree(place, ignore_errors=True)
 
     @contextmanager

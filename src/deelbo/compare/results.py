@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from deelbo._words import csv_text
 from deelbo.compare.comparison import Comparison, Entry
 from deelbo.compare.strategies.base import accuracy
 from deelbo.compare.task import model_name, prior_name
@@ -114,11 +113,7 @@ def write_results(comparison: Comparison, folder: Path) -> list[Row]:
         The rows.
     """
     rows = rows_of(comparison)
-    file = io.StringIO(newline="")
-    writer = csv.DictWriter(file, COLUMNS, extrasaction="ignore")
-    writer.writeheader()
-    writer.writerows(rows)
-    write_text(folder / "results.csv", file.getvalue())
+    write_text(folder / "results.csv", csv_text(rows, COLUMNS))
     write_text(folder / "results.md", markdown(rows))
     return rows
 

@@ -6,7 +6,7 @@ import hashlib
 import math
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import lru_cache
@@ -21,16 +21,14 @@ from deelbo.compare.task import Trial
 from deelbo.data import Data, Examples, load_data, split, stratified_subset
 from deelbo.data.images import ImageSet, ImageStore
 from deelbo.finetuning import finetune
-from deelbo.job import Job
+from deelbo.job import Job, Report, load_for
 from deelbo.laplace import Conditional, conditional_likelihood, laplace_posterior
 from deelbo.methods import make_prior
-from deelbo.models import LoadedModel, load_model
+from deelbo.models import LoadedModel
 from deelbo.priors import GaussianPrior
 from deelbo.result import Result, labels_of, load, read_run, versions
 from deelbo.training.batches import in_order, logits
 from deelbo.training.search import AllDivergedError, planned_steps
-
-Report = Callable[[dict[str, Any]], None]
 
 BATCH = 64  # of examples to test on
 
@@ -189,13 +187,6 @@ def inspect_model(job: Job, test_size: int | None) -> tuple[LoadedModel, str]:
         digest.update(name.encode())
         digest.update(value.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
     return loaded, digest.hexdigest()[:16]
-
-
-def load_for(job: Job, data: Data, seed: int) -> LoadedModel:
-    """Return the network of a run at its initial state."""
-    torch.default_generator.manual_seed(seed)  # of the new classifier's weights
-    sizes = {"image_size": job.image_size, "max_length": job.max_length}
-    return load_model(job.model, data.kind, data.classes, weights=job.weights, **sizes)  # type: ignore[arg-type]
 
 
 def _train(

@@ -73,7 +73,9 @@ class Data:
         """Return a hash of the classes, the labels and what the training examples are, to notice changed data."""
         digest = hashlib.sha256(repr((self.kind, self.classes, self.train.labels)).encode())
         for source in self.train.sources:
-            digest.update(_content(source))
+            content = _content(source)
+            digest.update(len(content).to_bytes(8, "big"))  # so that "ab", "c" is not "a", "bc"
+            digest.update(content)
         return digest.hexdigest()[:16]
 
 
@@ -85,10 +87,12 @@ def check_classes(examples: Examples, classes: Sequence[str]) -> None:
 
 
 def _content(source: Any) -> bytes:
-    """What a change of the data would change, without reading large files whole."""
     if isinstance(source, Path):
-        with source.open("rb") as file:
-            return repr((source.name, source.stat().st_size)).encode() + file.read(2**16)
+        name = source.name.encode(errors="surrogateescape") + b"\0"
+        try:
+            return name + source.read_bytes()
+        except OSError:  # told, or left out, by who decodes it
+            return name
     return source if isinstance(source, bytes) else source.encode() if isinstance(source, str) else source.tobytes()
 
 

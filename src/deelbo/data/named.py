@@ -8,7 +8,8 @@ from typing import Any
 
 from deelbo._extras import require
 from deelbo._hub import cache_without_network
-from deelbo.data.examples import Data, Examples
+from deelbo._words import first_line
+from deelbo.data.examples import Data, Examples, index_labels
 
 # The column of inputs in Hugging Face's version; that of labels is "label".
 _INPUTS = {"cifar10": "img", "flowers102": "image", "pets": "image", "ag_news": "text"}
@@ -88,10 +89,18 @@ def _ag_news(folder: Path) -> Data:
 
 
 def _hub_files(folder: Path, name: str) -> Path | None:
-    """Return where a Hugging Face dataset is: saved to disk, or as Parquet files named train-* and test-*."""
-    for place in (folder, folder / name):
-        if (place / "dataset_dict.json").is_file() or list(place.glob("**/train*.parquet")):
+    """Return where a Hugging Face dataset is: saved to disk, or as Parquet files named train-* and test-*.
+
+    Below a folder of its name anywhere; else in the folder itself or in a part of it that the hub has, and not below
+    other folders, which may be other datasets.
+    """
+    own = folder / name
+    for place, patterns in ((own, ("**/",)), (folder, ("", "data/", "plain_text/"))):
+        if (place / "dataset_dict.json").is_file():
             return place
+        for pattern in patterns:
+            if found := next(iter(sorted(place.glob(f"{pattern}train*.parquet"))), None):
+                return found.parent
     return None
 
 
@@ -99,28 +108,37 @@ def _from_hugging_face(name: str, place: Path) -> Data:
     datasets = require("datasets", "text")
     if (place / "dataset_dict.json").is_file():
         return _convert(name, datasets.load_from_disk(str(place)), place)
-    files = {s: sorted(str(p) for p in place.glob(f"**/{s}*.parquet")) for s in ("train", "test")}
-    features = {split: datasets.Dataset.from_parquet(found) for split, found in files.items() if found}
-    return _convert(name, features, place)
+    files = {s: sorted(str(p) for p in place.glob(f"{s}*.parquet")) for s in ("train", "test")}
+    try:
+        loaded = {split: datasets.Dataset.from_parquet(found) for split, found in files.items() if found}
+    except datasets.exceptions.DatasetsError as error:
+        raise ValueError(f"{place}: its Parquet files cannot be read together ({first_line(error)})") from error
+    return _convert(name, loaded, place)
 
 
 def _convert(name: str, loaded: Any, place: Path) -> Data:
     inputs, label = _INPUTS[name], "label"
-    parts, classes = [], None
-    for split in ("train", "test"):
-        if split not in loaded:
-            continue
+    found, classes = {}, None
+    for split in [split for split in ("train", "test") if split in loaded]:
         rows = loaded[split]
         if missing := [column for column in (inputs, label) if column not in rows.features]:
             raise ValueError(f"{place}, {split}: no column {', '.join(missing)}; it has {', '.join(rows.features)}")
-        names = getattr(rows.features[label], "names", None)
-        classes = classes or names or [str(value) for value in sorted(set(rows[label]))]
+        classes = classes or getattr(rows.features[label], "names", None)
         if name != "ag_news":
             rows = rows.cast_column(inputs, require("datasets", "text").Image(decode=False))
         sources = [v if isinstance(v, str) else v["bytes"] or Path(v["path"]) for v in rows[inputs]]
-        parts.append(_examples(sources, rows[label], f"{place}, {split}"))
-    assert classes is not None
-    return Data("text" if name == "ag_news" else "image", list(classes), parts[0], parts[1] if len(parts) > 1 else None)
+        found[split] = sources, list(rows[label])
+    train, test = (found[split][1] if split in found else None for split in ("train", "test"))
+    if train is None:
+        raise ValueError(f"{place} has no part called train")
+    if classes is None:  # labels without names: what they are called is what they are
+        classes, train, test = index_labels([str(v) for v in train], None if test is None else [str(v) for v in test])
+    parts = [
+        None if labels is None else _examples(found[split][0], labels, f"{place}, {split}")
+        for split, labels in (("train", train), ("test", test))
+    ]
+    assert parts[0] is not None
+    return Data("text" if name == "ag_news" else "image", list(classes), parts[0], parts[1])
 
 
 def _examples(sources: list[Any], labels: Any, place: str) -> Examples:
@@ -132,5 +150,5 @@ def _files(paths: Any, labels: Any) -> Examples:
 
 
 def _no_network(name: str, folder: Path, error: Exception) -> ValueError:
-    reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    reason = first_line(error)
     return ValueError(f"{name} is not in {folder} and cannot be downloaded ({reason}); --data-dir says where it is")

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from deelbo._extras import require
+from deelbo._words import first_line
 from deelbo.data.examples import Data, Examples, index_labels
 
 SUFFIXES = (".csv", ".tsv", ".jsonl", ".parquet")
@@ -54,8 +55,7 @@ def read_rows(path: Path, columns: tuple[str, ...]) -> list[dict[str, Any]]:
         else:
             rows = _read_separated(path, suffix)
     except (ValueError, OSError, csv.Error) as error:  # the parsers' errors among them
-        first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise ValueError(f"{path} cannot be read as {suffix[1:]}: {first}") from error
+        raise ValueError(f"{path} cannot be read as {suffix[1:]}: {first_line(error)}") from error
     if not rows:
         raise ValueError(f"{path} has no rows")
     if not all(isinstance(row, dict) for row in rows):

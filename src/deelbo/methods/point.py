@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor, nn
 
+from deelbo._modules import trainable, unwrap
 from deelbo.priors import GaussianPrior
 from deelbo.training.method import TrainingView
 
@@ -22,12 +23,15 @@ class MaximumAPosteriori:
         variances: Of each group of the prior; infinity for no regularisation.
 
     Raises:
-        ValueError: If a group has no variance.
+        ValueError: If a group has no variance, or a trainable weight no group.
     """
 
     def __init__(self, network: nn.Module, prior: GaussianPrior, num_data: int, variances: dict[str, float]) -> None:
         if missing := sorted(set(prior.variances) - set(variances)):
             raise ValueError(f"prior_variances lacks the groups {', '.join(missing)}")
+        covered = {id(weight) for group in prior.named_groups().values() for weight in group.weights}
+        if missing := [name for name, weight in trainable(unwrap(network)).items() if id(weight) not in covered]:
+            raise ValueError(f"the prior has no group for {len(missing)} weights, such as {missing[0]!r}")
         prior.set_variances(variances)
         self.network, self.prior, self.num_data = network, prior, num_data
 

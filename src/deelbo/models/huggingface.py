@@ -10,6 +10,7 @@ from typing import Any
 from deelbo._extras import require
 from deelbo._hub import cache_without_network, unavailable
 from deelbo._modules import select
+from deelbo._words import first_line, some_of
 from deelbo.data.images import ImageFormat
 from deelbo.models.loaded import LoadedModel, Request
 from deelbo.priors.head import find_head
@@ -69,8 +70,7 @@ def _fetch(request: Request, automatic: Any, place: str, **options: Any) -> Any:
         return automatic.from_pretrained(place, **options)
     except (OSError, ValueError) as error:
         if Path(place).is_dir():
-            first = str(error).strip().splitlines()[0]
-            raise ValueError(f"{request.spec}: {place} is no model of Hugging Face: {first}") from error
+            raise ValueError(f"{request.spec}: {place} is no model of Hugging Face: {first_line(error)}") from error
         raise unavailable(request.spec, error) from error
 
 
@@ -80,9 +80,8 @@ def _check_loaded(request: Request, network: Any, found: dict[str, Any]) -> None
     missing = [*found["missing_keys"], *shapes]
     head = set(select(missing, find_head(network)))
     if lost := sorted(key for key in missing if key not in head and "pooler" not in key):
-        named = f"{', '.join(lost[:4])}{f' and {len(lost) - 4} more' if len(lost) > 4 else ''}"
         hint = "; its position embeddings are for another --image-size" if request.image_size and shapes else ""
-        raise ValueError(f"the weights of {request.spec} do not fit: missing or of another shape {named}{hint}")
+        raise ValueError(f"the weights of {request.spec} do not fit: missing or of another shape {some_of(lost)}{hint}")
 
 
 def _new_head(network: Any) -> None:

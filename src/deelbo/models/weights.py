@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from deelbo._modules import select
+from deelbo._words import some_of
 from deelbo.priors.head import find_head
 
 
@@ -57,7 +58,7 @@ def fit_weights(network: nn.Module, weights: dict[str, Tensor], place: str) -> N
         if n in weights and n not in left and weights[n].shape != own[n].shape
     ]
     problems = [
-        f"{what} {', '.join(names[:4])}{f' and {len(names) - 4} more' if len(names) > 4 else ''}"
+        f"{what} {some_of(names)}"
         for what, names in (("missing", missing), ("unknown", surplus), ("other shape", shapes))
         if names
     ]

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from deelbo._chunks import SMALL, add_grad, buffer, over_chunks, standard_normal, sum_of_squares
-from deelbo.posteriors.base import GaussianPosterior
+from deelbo.posteriors.base import GaussianPosterior, inverse_softplus
 
 if TYPE_CHECKING:
     from deelbo.priors.gaussian import PriorGroup
@@ -38,8 +38,12 @@ class IsotropicPosterior(GaussianPosterior):
 
     @torch.no_grad()
     def set_scale(self, value: float) -> None:
-        """Put the scale to a positive value."""
-        self.raw_scale.fill_(value + math.log(-math.expm1(-value)))  # the inverse of softplus
+        """Put the scale to a positive value.
+
+        Raises:
+            ValueError: If it is none.
+        """
+        self.raw_scale.fill_(inverse_softplus(value))
 
     def _sigma(self) -> float:
         """Return the scale in float64, where it vanishes only below raw = -745; never quite zero, so 1/scale exists."""

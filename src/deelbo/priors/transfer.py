@@ -118,7 +118,10 @@ def per_layer(
     groups: dict[str, PriorGroup] = {}
     for layer in layers:
         own = {n: p for n, p in backbone.items() if (n.rpartition(".")[0] or n) == layer}
-        groups[layer] = PriorGroup(own, mean=list(own.values()) if start else None)
+        # A layer of the backbone may be called "head"; that name is the classifier's.
+        groups[layer if layer != "head" else "backbone head"] = PriorGroup(
+            own, mean=list(own.values()) if start else None
+        )
     return GaussianPrior({**groups, "head": PriorGroup(classifier)})
 
 

@@ -41,7 +41,7 @@ def learned_chart(rows: Sequence[Row], symbols: dict[str, str]) -> str:
 
     Args:
         rows: Of the best candidate.
-        symbols: Column and its name in the legend; at most four are drawn.
+        symbols: Column and its name in the legend; no more are drawn than there are colours.
     """
     figure, axes = new_figure()
     for (column, symbol), colour in zip(symbols.items(), SERIES, strict=False):

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import csv
 from pathlib import Path
 from typing import Any
 
 from deelbo._extras import require
 from deelbo.report.charts import learned_chart, objective_chart, race_chart, reliability_chart
+from deelbo.result import read_history
 from deelbo.training.checkpoint import read_json, write_text
 
 SYMBOLS = {"backbone": "λ (backbone)", "head": "τ (head)"}
@@ -27,10 +27,9 @@ def write_report(folder: Path, assessment: dict[str, Any] | None = None) -> Path
     run = read_json(folder / "run.json")
     if assessment is None and (folder / "assessment.json").is_file():
         assessment = read_json(folder / "assessment.json")
-    with (folder / "history.csv").open(newline="") as file:
-        history = [{name: float(value) for name, value in row.items() if value} for row in csv.DictReader(file)]
     path = folder / "report.html"
-    write_text(path, render(Path(__file__).with_name("page.html"), _facts(run, history, assessment, folder.name)))
+    facts = _facts(run, read_history(folder), assessment, folder.name)
+    write_text(path, render(Path(__file__).with_name("page.html"), facts))
     return path
 
 

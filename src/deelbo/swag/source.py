@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from deelbo._modules import unwrap
+from deelbo._words import some_of
 from deelbo.priors import GaussianPrior
 from deelbo.priors.head import split_head
 from deelbo.priors.transfer import Head, ptyl
@@ -137,11 +138,7 @@ class SourcePosterior:
             "other shape": [f"{n} {stored[n]} instead of {own[n]}" for n in own if n in stored and stored[n] != own[n]],
             "damaged": [n for n, shape in stored.items() if not self._whole(n, shape)],
         }
-        problems = [
-            f"{what} {', '.join(names[:4])}{f' and {len(names) - 4} more' if len(names) > 4 else ''}"
-            for what, names in lists.items()
-            if names
-        ]
+        problems = [f"{what} {some_of(names)}" for what, names in lists.items() if names]
         if problems:
             network = type(unwrap(model)).__name__
             raise ValueError(f"the source posterior is of another network than {network}: {'; '.join(problems)}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -20,12 +21,16 @@ Inputs = Any  # a tensor, or a dictionary of keyword arguments for the network
 def own_randomness(device: torch.device) -> Iterator[None]:
     """Give the caller's random numbers back unchanged after the block."""
     state = random.getstate()
+    numpy: Any = sys.modules.get("numpy")  # who has not imported it draws nothing from it
+    numpy_state = numpy and numpy.random.get_state()
     devices = [device] if device.type == "cuda" else []
     try:
         with torch.random.fork_rng(devices):
             yield
     finally:
         random.setstate(state)
+        if numpy:
+            numpy.random.set_state(numpy_state)
 
 
 def seed_step(seed: int, step: int) -> None:
@@ -36,6 +41,8 @@ def seed_step(seed: int, step: int) -> None:
     if torch.cuda.is_initialized():
         torch.cuda.manual_seed_all(key)
     random.seed(key)
+    if numpy := sys.modules.get("numpy"):
+        numpy.random.seed(key % 2**32)
 
 
 def indices_of_step(number: int, batch_size: int, seed: int, step: int) -> list[int]:

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor, nn
 
+from deelbo._extras import require
 from deelbo.posteriors import GaussianPosterior
 from deelbo.training.batches import Inputs, logits
 
@@ -55,17 +56,16 @@ def metrics(probabilities: Tensor, labels: Tensor) -> dict[str, float]:
         probabilities: [examples, classes].
         labels: [examples].
     """
-    from torchmetrics.functional.classification import multiclass_accuracy, multiclass_calibration_error
-
+    classification = require("torchmetrics.functional.classification", "training")
     labels = labels.cpu()
     classes = probabilities.shape[1]
     # A class that the labels lack has no accuracy, and must not count as zero.
-    recalls = multiclass_accuracy(probabilities, labels, classes, average="none")[labels.unique()]
+    recalls = classification.multiclass_accuracy(probabilities, labels, classes, average="none")[labels.unique()]
     tiny = torch.finfo(torch.float32).tiny
     chosen = probabilities[torch.arange(len(labels)), labels].clamp(min=tiny)
     return {
         "accuracy": float((probabilities.argmax(1) == labels).double().mean()),
         "balanced_accuracy": float(recalls.double().mean()),
         "nll": float(-chosen.log().mean()),
-        "ece": float(multiclass_calibration_error(probabilities, labels, classes, n_bins=15)),
+        "ece": float(classification.multiclass_calibration_error(probabilities, labels, classes, n_bins=15)),
     }

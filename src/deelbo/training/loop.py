@@ -6,11 +6,10 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
-from accelerate import Accelerator
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
@@ -28,6 +27,9 @@ from deelbo.training.batches import (
 )
 from deelbo.training.method import Method
 from deelbo.training.settings import Settings
+
+if TYPE_CHECKING:
+    from accelerate import Accelerator
 
 State = tuple[dict[str, Tensor], dict[str, Any]]
 
@@ -137,7 +139,7 @@ class Candidate:
         start = time.perf_counter()
         with self.accelerator.autocast():
             output = logits(self.network, inputs)
-            loss = F.cross_entropy(output.float(), labels)
+            loss = _loss(output, labels)
         self.accelerator.backward(loss)
         correct = (output.detach().argmax(1) == labels).sum()
         sums = torch.stack([loss.detach() * len(labels), correct, torch.full_like(correct, len(labels))])
@@ -207,7 +209,9 @@ class Candidate:
         """All processes must decide alike, and their last bits may differ."""
         if self.accelerator.num_processes == 1:
             return value
-        return float(self.accelerator.reduce(torch.tensor(value, device=self.accelerator.device), "mean"))
+        device = self.accelerator.device
+        dtype = torch.float32 if device.type == "mps" else torch.float64
+        return float(self.accelerator.reduce(torch.tensor(value, dtype=dtype, device=device), "mean"))
 
     def _plain_batches(self, indices: list[int]) -> Iterator[tuple[Any, Tensor]]:
         return in_order(self.plain_set, self.settings.batch_size, self.accelerator.device, indices)
@@ -225,7 +229,7 @@ class Candidate:
         for inputs, labels in self._plain_batches(indices):
             with self.accelerator.autocast():
                 output = logits(self.network, inputs)
-            total -= F.cross_entropy(output.float(), labels, reduction="sum").double().cpu()
+            total -= _loss(output, labels, "sum").double().cpu()
         return total * (self.num_data / len(indices))
 
     # ---- states ----
@@ -280,6 +284,14 @@ class _View:
 
 
 MakeCandidate = Callable[[float], Candidate]
+
+
+def _loss(output: Tensor, labels: Tensor, reduction: str = "mean") -> Tensor:
+    try:
+        return F.cross_entropy(output.float(), labels, reduction=reduction)
+    except IndexError as error:
+        wrong = labels.min() if labels.min() < 0 else labels.max()
+        raise ValueError(f"a label is {int(wrong)}, but the network gives {output.shape[1]} logits") from error
 
 
 def _part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:

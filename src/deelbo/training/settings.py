@@ -106,7 +106,7 @@ class Settings:
         """Return plain values for JSON."""
         plain = {**dataclasses.asdict(self), "learning_rates": list(self.learning_rates)}
         if self.prior_variances is not None:
-            plain["prior_variances"] = {n: "inf" if v == math.inf else v for n, v in self.prior_variances.items()}
+            plain["prior_variances"] = plain_variances(self.prior_variances)
         return plain
 
     def differences(self, stored: dict[str, object]) -> list[str]:
@@ -114,3 +114,8 @@ class Settings:
         own = self.as_dict()
         names = dict.fromkeys([*own, *stored])
         return [f"{n}: {stored.get(n)!r} -> {own.get(n)!r}" for n in names if own.get(n) != stored.get(n)]
+
+
+def plain_variances(variances: dict[str, float]) -> dict[str, float | str]:
+    """Return variances for JSON, which has no infinity; `float` reads the word."""
+    return {name: "inf" if value == math.inf else value for name, value in variances.items()}

@@ -162,9 +162,10 @@ def _serve(pipe: Connection, folder: Path, device: str | None, threads: int, log
     os.setpgrp()  # Ctrl-C is for the parent, which passes on one
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a parent in the background would have it ignored
     if log is not None:
-        file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
         os.dup2(file, sys.stdout.fileno())
         os.dup2(file, sys.stderr.fileno())
+        os.close(file)
     import torch
 
     torch.set_num_threads(threads)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from deelbo._extras import require
+from deelbo._words import first_line
 from deelbo.compare.engines.base import FAILED, RETRIES, Outcome, attempt
 from deelbo.compare.task import Trial
 
@@ -79,7 +80,7 @@ class RayEngine:
         try:
             return Outcome(*self._ray.get(reference))
         except self._ray.exceptions.RayError as error:
-            return Outcome(trial.key, FAILED, f"{type(error).__name__}: {str(error).splitlines()[0]}")
+            return Outcome(trial.key, FAILED, f"{type(error).__name__}: {first_line(error)}")
 
     def progress(self) -> dict[str, float]:
         """Return nothing: Ray tells only the end."""
