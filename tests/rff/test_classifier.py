@@ -84,6 +84,33 @@ def test_learns_where_the_elbo_stays_near_the_prior():
     assert nll["de-elbo"] < 0.1 < 0.2 < nll["elbo"]
 
 
+def test_noisy_labels_are_not_memorised_however_long_it_trains():
+    x, y = make_moons(150, noise=0.3, random_state=0)
+    x_test, y_test = make_moons(2000, noise=0.3, random_state=1)
+
+    def nll(**settings):
+        model = RFFClassifier(512, random_state=0, **settings).fit(x, y)
+        return -model.predict_log_proba(x_test)[np.arange(2000), y_test].mean(), model
+
+    short, long = (nll(max_iter=steps)[0] for steps in (300, 1200))
+    assert short < 0.31
+    assert long == pytest.approx(short, abs=0.01)
+    free, model = nll(max_iter=1200, min_lengthscale=0)
+    assert free > 0.4  # what the objective alone comes to
+    assert model.score(x, y) > 0.95
+    _, model = nll(max_iter=300, min_lengthscale=0.5)
+    assert model.lengthscale_ == pytest.approx(0.5, rel=1e-3)
+
+
+def test_stripes_and_a_far_row():
+    x = np.random.default_rng(0).uniform(size=(500, 1))
+    y = np.floor(12 * x[:, 0]) % 2
+    assert RFFClassifier(256, random_state=0).fit(x[:400], y[:400]).score(x[400:], y[400:]) > 0.9
+    x, y = moons(200)
+    far = np.concatenate([[[1e4, 1e4]], x])
+    assert RFFClassifier(128, random_state=0).fit(far, np.concatenate([[0], y])).score(x, y) > 0.95
+
+
 def test_digits_in_batches_and_names_for_classes():
     x, y = load_digits(return_X_y=True)
     names = np.array([f"digit {i}" for i in range(10)])[y]

@@ -202,3 +202,70 @@ def test_views_and_read_only_arrays():
     frozen.flags.writeable = False
     model = RFFRegressor(16, random_state=0).fit(x[::-1], y[::-1])
     np.testing.assert_array_equal(model.predict(frozen), expected)
+
+
+@pytest.mark.parametrize("objective", ["lml", "de-elbo"])
+@pytest.mark.parametrize("number", [15, 80])
+def test_covariance_and_the_function_alone(objective, number):
+    x, y = toy(number)
+    model = RFFRegressor(40, objective=objective, random_state=0).fit(x, np.stack([y, 3 * y], 1))
+    new = np.linspace(-3, 3, 9)[:, None]
+    _, cov = model.predict(new, return_cov=True)
+    _, std = model.predict(new, return_std=True)
+    np.testing.assert_allclose(np.sqrt(np.einsum("mmt->mt", cov)), std, rtol=1e-6)
+    draws = model.sample_y(new, 4000, noise=False)
+    _, latent = model.predict(new, return_cov=True, noise=False)
+    np.testing.assert_allclose(cov - latent, np.eye(9)[:, :, None] * model.noise_**2, atol=1e-9)
+    for output in range(2):
+        scale = np.abs(latent[:, :, output]).max()
+        np.testing.assert_allclose(np.cov(draws[:, output]) / scale, latent[:, :, output] / scale, atol=0.1)
+    with pytest.raises(ValueError, match="choose one"):
+        model.predict(new, return_std=True, return_cov=True)
+
+
+def test_a_fit_that_fails_leaves_the_earlier_one(monkeypatch):
+    x, y = toy(60)
+    model = RFFRegressor(64).fit(x, y)
+    expected = model.predict(x)
+
+    def interrupt(*arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(RFFRegressor, "_keep_posterior", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(x[:30] * 2, y[:30])
+    np.testing.assert_array_equal(model.predict(x), expected)
+    new = RFFRegressor(64)
+    with pytest.raises(KeyboardInterrupt):
+        new.fit(x, y)
+    with pytest.raises(NotFittedError):
+        new.predict(x)
+
+
+@pytest.mark.parametrize("size", [1e-200, 1e200])
+def test_targets_of_any_size(size):
+    x, y = toy(60)
+    plain, other = (RFFRegressor(64, random_state=0).fit(x, targets) for targets in (y, y * size))
+    for a, b in zip(plain.predict(x, return_std=True), other.predict(x, return_std=True), strict=True):
+        np.testing.assert_allclose(b / size, a, rtol=1e-6)
+    with pytest.raises(ValueError, match="too large; try normalize_y"):
+        RFFRegressor(64, normalize_y=False).fit(x, y * 1e200)
+
+
+def test_warnings_say_what_is_wrong():
+    x, y = toy(60)
+    with pytest.warns(ConvergenceWarning, match="stopped after max_iter"):
+        RFFRegressor(64, max_iter=1, random_state=0).fit(x, y)
+    with pytest.warns(ConvergenceWarning, match="upper bound: the targets look like a trend"):
+        RFFRegressor(64, random_state=0).fit(x, x[:, 0] ** 2)
+    z = np.random.default_rng(0).standard_normal((60, 3))
+    with pytest.warns(ConvergenceWarning, match="prefers to memorise"):
+        RFFRegressor(512, objective="elbo", ard=True, random_state=0).fit(z, np.sin(3 * z[:, 0]))
+
+
+def test_callers_may_have_switched_gradients_off():
+    x, y = toy()
+    expected = RFFRegressor(32, random_state=0).fit(x, y).predict(x)
+    for off in (torch.no_grad, torch.inference_mode):
+        with off():
+            np.testing.assert_array_equal(RFFRegressor(32, random_state=0).fit(x, y).predict(x), expected)

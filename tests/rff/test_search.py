@@ -3,8 +3,8 @@ import pytest
 import torch
 
 from deelbo.rff import RFFRegressor
-from deelbo.rff.problem import split
-from deelbo.rff.search import _neighbourhood
+from deelbo.rff.problem import Problem, split
+from deelbo.rff.search import _neighbourhood, labelled_lengthscales
 from rff_cases import toy
 
 
@@ -16,8 +16,6 @@ def fit(objective, number=20, **settings):
 
 def test_isotropic_fits_do_not_memorise():
     """The objective is higher at lengthscales below any distance between rows; the fit is not there."""
-    from deelbo.rff.problem import Problem
-
     model = fit("de-elbo")
     x, y = (torch.from_numpy(part) for part in toy())
     problem = Problem(x - x.mean(0), y[:, None], model._A, model._b, "de-elbo", 51.2)
@@ -114,3 +112,32 @@ def test_targets_far_from_zero_without_normalisation():
     x, y = toy(150)
     model = RFFRegressor(256, normalize_y=False, random_state=0).fit(x, y + 300)
     assert model.score(x, y + 300) > 0.95
+
+
+@pytest.mark.parametrize("periods", [5, 30, 100])
+def test_short_lengthscales_are_found(periods):
+    x = np.random.default_rng(0).uniform(size=(600, 1))
+    wave = np.sin(2 * np.pi * periods * x[:, 0])
+    noise = 0.05 * np.random.default_rng(1).standard_normal(500)
+    model = RFFRegressor(256, random_state=0).fit(x[:500], wave[:500] + noise)
+    assert model.score(x[500:], wave[500:]) > 0.95
+
+
+def test_labels_have_the_lengthscale_of_their_marginal_likelihood():
+    x = torch.linspace(-2, 2, 200, dtype=torch.float64)[:, None]
+    labels = (torch.sin(4 * x[:, 0]) > 0).long()
+    random = torch.Generator().manual_seed(0)
+    A, b = torch.randn(1, 512, generator=random).double(), 6.28 * torch.rand(512, generator=random).double()
+    targets = torch.nn.functional.one_hot(labels).double()
+    found = float(labelled_lengthscales(x, targets, A, b, False, 0))
+    targets = targets - targets.mean(0)
+    problem = Problem(x, targets, A, b, "lml", 1.0)
+
+    def best(log):
+        """The highest marginal likelihood at a lengthscale, over a fine grid of the others."""
+        grid = torch.linspace(-4, 2, 13).double()
+        points = [torch.stack([torch.tensor(log).double(), o, n]) for o in grid for n in grid]
+        return max(float(problem.value(problem.statistics(p), split(p)[2])) for p in points)
+
+    values = {shift: best(found + shift) for shift in (-0.7, 0.0, 0.7)}
+    assert values[0.0] > max(values[-0.7], values[0.7])

@@ -52,7 +52,15 @@ def reproduce(name: str, out: str | Path = ".", seed: int = 0, report: Callable[
     from deelbo.reproduce import figures
 
     made = getattr(figures, name.replace("fig-", "figure_"))(seed, report)
-    made.figure.savefig(files[0], dpi=200)
-    made.figure.savefig(files[1], metadata={"Date": None})
-    files[2].write_text(json.dumps({"figure": name, "about": FIGURES[name], **made.numbers}, indent=1) + "\n")
+    parts = [file.with_name(f".{file.name}.part") for file in files]  # renamed when all are whole
+    try:
+        with require("matplotlib", "reproduce").rc_context({"svg.hashsalt": name}):  # the same bytes every time
+            made.figure.savefig(parts[0], dpi=200, format="png")
+            made.figure.savefig(parts[1], format="svg", metadata={"Date": None})
+        parts[2].write_text(json.dumps({"figure": name, "about": FIGURES[name], **made.numbers}, indent=1) + "\n")
+        for part, file in zip(parts, files, strict=True):
+            part.replace(file)
+    finally:
+        for part in parts:
+            part.unlink(missing_ok=True)
     return files

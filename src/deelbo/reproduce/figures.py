@@ -105,7 +105,9 @@ def _class_maps(seed: int, report: Report) -> list[tuple[dict[str, Any], np.ndar
         maps.append((learned, found[:, 1]))
     for objective in ("elbo", "de-elbo"):
         report(f"classification, {objective}")
-        model = RFFClassifier(NUM_FEATURES, objective=objective, max_iter=1000, random_state=seed).fit(x, labels)
+        model = RFFClassifier(
+            NUM_FEATURES, objective=objective, min_lengthscale=0, max_iter=1000, random_state=seed
+        ).fit(x, labels)
         names = ("lengthscale", "outputscale", "scale", "objective")
         maps.append(({n: getattr(model, f"{n}_") for n in names}, model.predict_proba(where)[:, 1]))
     report("classification, Gaussian process")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy
 import torch
 import torch.nn.functional as F
 from sklearn.base import ClassifierMixin
@@ -13,9 +14,10 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
-from deelbo.rff.estimator import RFFEstimator
+from deelbo.rff.estimator import DTYPES, RFFEstimator
 from deelbo.rff.features import fourier_features
 from deelbo.rff.problem import CHUNK
+from deelbo.rff.search import labelled_lengthscales, median_distance
 
 PREDICTIVE_SAMPLES = 256  # of the logits, the same for every row
 START_SCALE = 0.1  # of q
@@ -28,11 +30,16 @@ class RFFClassifier(ClassifierMixin, RFFEstimator):
     are independent Gaussians with variance scale^2 |phi|^2, so C random numbers per example stand for R C (local
     reparameterisation). Adam on minibatches maximises kappa E_q log p(y | V) - KL(q || p).
 
+    With kappa > 1 a label counts for several, and that objective prefers ever shorter lengthscales, down to those where
+    every row is memorised. So a lengthscale may not be shorter than where the labels, taken as numbers, have their
+    highest marginal likelihood (regression on the same features, in closed form); it is where it usually ends.
+
     Args:
         num_features: R.
         objective: "de-elbo" (default) or "elbo".
         kappa: Of "de-elbo"; None for max(1, R C / N).
         ard: Whether each input has a lengthscale of its own.
+        min_lengthscale: In units of the inputs; None for the bound above, 0 to leave it all to the objective.
         max_iter: Steps of Adam.
         learning_rate: Where its cosine schedule starts.
         batch_size: Rows in a step.
@@ -60,6 +67,7 @@ class RFFClassifier(ClassifierMixin, RFFEstimator):
         objective: str = "de-elbo",
         kappa: float | None = None,
         ard: bool = False,
+        min_lengthscale: float | None = None,
         max_iter: int = 500,
         learning_rate: float = 0.1,
         batch_size: int = 1024,
@@ -72,6 +80,7 @@ class RFFClassifier(ClassifierMixin, RFFEstimator):
         self.objective = objective
         self.kappa = kappa
         self.ard = ard
+        self.min_lengthscale = min_lengthscale
         self.max_iter = max_iter
         self.learning_rate = learning_rate
         self.batch_size = batch_size
@@ -92,15 +101,20 @@ class RFFClassifier(ClassifierMixin, RFFEstimator):
             MemoryError: If so many features do not fit.
         """
         self._check_parameters(("num_features", "max_iter", "batch_size"), objective=("de-elbo", "elbo"))
-        if not 0 < self.learning_rate < math.inf:
-            raise ValueError(f"learning_rate={self.learning_rate} must be positive")
+        self._check_positive("learning_rate")
+        self._check_positive("min_lengthscale", or_zero=True)
+        with self._all_or_nothing():
+            return self._fit(X, y)
+
+    def _fit(self, X: Any, y: Any) -> RFFClassifier:
         X, y = validate_data(self, X, y, dtype="float64", ensure_min_samples=2)
         check_classification_targets(y)
         encoder = LabelEncoder().fit(y)
         self.classes_ = encoder.classes_
         if len(self.classes_) < 2:
             raise ValueError(f"a classifier needs at least two classes, and y has one class: {self.classes_[0]}")
-        self._check_memory(self.num_features * (4 * min(self.batch_size, len(X)) + 4 * len(self.classes_)))
+        numbers = self.num_features * (4 * min(self.batch_size, len(X)) + 4 * len(self.classes_))
+        self._check_memory(numbers * DTYPES[self.dtype].itemsize)
         if hasattr(self, "_A"):
             del self._A  # of an earlier fit, perhaps in another precision
         self._scale_inputs(X, self.ard)
@@ -108,7 +122,7 @@ class RFFClassifier(ClassifierMixin, RFFEstimator):
         x, labels = self._inputs(X), torch.tensor(encoder.transform(y), device=self.device)
         self._kappa = self._emphasis(self.num_features * len(self.classes_), len(x))
         generator = torch.Generator(self.device).manual_seed(seed)
-        self._start(x)
+        self._start(x, labels, seed)
         self._train(x, labels, generator)
         lengthscale = self._lengthscale.double().cpu().numpy() * self._unit
         self.lengthscale_ = lengthscale if self.ard else float(lengthscale[0])
@@ -119,8 +133,16 @@ class RFFClassifier(ClassifierMixin, RFFEstimator):
         self.n_iter_ = self.max_iter
         return self
 
-    def _start(self, x: Tensor) -> None:
-        first = self._tensor([math.log(x.shape[1]) / 2] * (x.shape[1] if self.ard else 1))  # inputs have unit spread
+    def _start(self, x: Tensor, labels: Tensor, seed: int) -> None:
+        inputs = x.shape[1] if self.ard else 1
+        if self.min_lengthscale is None:
+            targets = F.one_hot(labels)
+            self._shortest = self._tensor(labelled_lengthscales(x, targets, self._A, self._b, self.ard, seed))
+            first = self._shortest + 0.5
+        else:
+            usual = median_distance(x, torch.Generator().manual_seed(seed)) / math.sqrt(2) or 1.0
+            self._shortest = self._tensor(self.min_lengthscale / self._unit).log().expand(inputs)
+            first = self._shortest.clamp(min=math.log(usual)).clone()
         self._parameters = {
             "mean": self._A.new_zeros(self.num_features, len(self.classes_)),
             "log_lengthscale": first,
@@ -172,6 +194,8 @@ class RFFClassifier(ClassifierMixin, RFFEstimator):
                 loss = self._nll(x[rows], labels[rows], samples, generator) + self._kl() / (self._kappa * len(x))
                 loss.backward()
                 optimizer.step()
+                with torch.no_grad():
+                    self._parameters["log_lengthscale"].clamp_(min=self._shortest)
                 schedule.step()
                 report(-loss.item())
         self._parameters = {name: p.detach() for name, p in self._parameters.items()}
@@ -179,7 +203,7 @@ class RFFClassifier(ClassifierMixin, RFFEstimator):
     @torch.no_grad()
     def _estimate(self, x: Tensor, labels: Tensor, generator: torch.Generator) -> float:
         """The objective on all rows, with ten draws of each or more."""
-        samples = max(10, 16384 // len(x))
+        samples = max(10, 2**18 // len(x))
         size = max(16, CHUNK // max(self.num_features, samples * len(self.classes_)))
         parts = zip(x.split(size), labels.split(size), strict=True)
         total = sum(len(rows) * float(self._nll(rows, part, samples, generator)) for rows, part in parts)
@@ -203,6 +227,14 @@ class RFFClassifier(ClassifierMixin, RFFEstimator):
             mean, std = (part.double().cpu() for part in self._logits(rows))
             found.append((mean[None] + std * noise[:, None]).softmax(-1).mean(0))
         return torch.cat(found).numpy()
+
+    def predict_log_proba(self, X: Any) -> Any:
+        """Return the logarithms of `predict_proba`.
+
+        Args:
+            X: Inputs, [M, features].
+        """
+        return numpy.log(self.predict_proba(X))
 
     def predict(self, X: Any) -> Any:
         """Return the most probable labels.

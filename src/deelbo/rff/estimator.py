@@ -6,7 +6,7 @@ import math
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Any
 
 import torch
@@ -44,8 +44,7 @@ class RFFEstimator(BaseEstimator):
             value = getattr(self, name)
             if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
                 raise ValueError(f"{name}={value!r} must be a positive integer")
-        if self.kappa is not None and not 0 < self.kappa < math.inf:
-            raise ValueError(f"kappa={self.kappa} must be positive")
+        self._check_positive("kappa")
         if self.kappa is not None and self.objective != "de-elbo":
             raise ValueError(f'kappa={self.kappa} belongs to objective="de-elbo", not to {self.objective!r}')
         try:
@@ -53,13 +52,32 @@ class RFFEstimator(BaseEstimator):
         except (RuntimeError, AssertionError) as error:
             raise ValueError(f"device={self.device!r} is not on this machine") from error
 
-    def _check_memory(self, numbers: float) -> None:
+    def _check_positive(self, name: str, or_zero: bool = False) -> None:
+        """Refuse a parameter that is neither None nor a positive number."""
+        value = getattr(self, name)
+        if value is None or (or_zero and value == 0):
+            return
+        if not isinstance(value, Real) or not 0 < float(value) < math.inf:
+            raise ValueError(f"{name}={value!r} must be positive" + (", or 0" if or_zero else ""))
+
+    @contextmanager
+    def _all_or_nothing(self) -> Iterator[None]:
+        """Leave the estimator as it was if a fit fails or is interrupted; gradients work, whatever the caller does."""
+        before = dict(self.__dict__)
+        try:
+            with torch.inference_mode(False), torch.enable_grad():
+                yield
+        except BaseException:
+            self.__dict__.clear()
+            self.__dict__.update(before)
+            raise
+
+    def _check_memory(self, needed: float) -> None:
         """Refuse early what would be killed late.
 
         Raises:
-            MemoryError: If so many numbers do not fit.
+            MemoryError: If so many bytes do not fit.
         """
-        needed = numbers * DTYPES[self.dtype].itemsize
         if self.device != "cpu" or "SC_AVPHYS_PAGES" not in os.sysconf_names:
             return
         total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

@@ -11,7 +11,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted, check_random_state, validate_data
 from torch import Tensor
 
-from deelbo.rff.estimator import RFFEstimator
+from deelbo.rff.estimator import DTYPES, RFFEstimator
 from deelbo.rff.evidence import Dual, Primal, isotropic_objective, log_marginal_likelihood
 from deelbo.rff.features import fourier_features
 from deelbo.rff.problem import CHUNK, Problem, split
@@ -19,14 +19,17 @@ from deelbo.rff.search import maximise
 from deelbo.rff.stochastic import ascend
 
 NOISE_FLOOR = 1e-3  # of the targets' standard deviation
-BOUNDED = {
+PROBLEMS = {
     "noise": f"the noise is at its lower bound ({NOISE_FLOOR:g} of the targets' spread): the features interpolate the "
     "data, and the predicted uncertainty is not to be trusted",
-    "outputscale": "the outputscale is at a bound: the inputs explain nothing, or sizes are extreme",
-    "lengthscale": "the lengthscale is at its lower bound, the usual distance to the third nearest neighbour: this "
-    'objective prefers to memorise the rows (objective="lml" does not)',
+    "small": "the outputscale is at its lower bound: the inputs explain nothing",
+    "large": "the outputscale is at its upper bound: the targets look like a trend rather than a stationary function",
+    "memorises": "the lengthscale came down to the usual distance to the third nearest neighbour: this objective "
+    'prefers to memorise the rows (objective="lml" does not)',
+    "unfinished": "the search stopped after max_iter iterations, before it was at a maximum",
+    "singular": "the kernel was singular in single precision at some hyperparameters: "
+    'dtype="float64" may find better ones',
 }
-SINGULAR = 'the kernel was singular in single precision at some hyperparameters: dtype="float64" may find better ones'
 
 
 class RFFRegressor(RegressorMixin, RFFEstimator):
@@ -43,7 +46,7 @@ class RFFRegressor(RegressorMixin, RFFEstimator):
         normalize_y: Whether targets are standardised for the fit.
         solver: "l-bfgs" on closed forms, or "adam", the paper's stochastic algorithm for the isotropic objectives:
             for comparison, it is hundreds of times slower.
-        max_iter: Iterations of L-BFGS from each start.
+        max_iter: Iterations of L-BFGS from each start; a `ConvergenceWarning` says if they were too few.
         steps: Of Adam, at each of its four learning rates.
         random_state: Of A and b.
         dtype: Of the features, "float64" or "float32"; sums over rows and factorisations are float64 always.
@@ -52,8 +55,10 @@ class RFFRegressor(RegressorMixin, RFFEstimator):
 
     Attributes:
         lengthscale_: Learned, in units of the inputs; a number, or an array with `ard`.
-        outputscale_: Learned standard deviation of the function, in units of the targets; an array for several outputs.
-        noise_: Learned standard deviation of the noise, likewise.
+        outputscale_: Learned standard deviation of the function, in units of the targets.
+        noise_: Learned standard deviation of the noise, likewise. Several outputs share their lengthscales and the
+            ratio of noise to spread, so these are arrays that are multiples of the targets' spreads; for outputs of
+            very different noise use scikit-learn's `MultiOutputRegressor`.
         scale_: Standard deviation of the isotropic posterior; None for "lml".
         objective_: The maximum, of the targets as the fit saw them (see `normalize_y`).
         n_iter_: Evaluations of the objective.
@@ -118,17 +123,26 @@ class RFFRegressor(RegressorMixin, RFFEstimator):
         )
         if self.solver == "adam" and self.objective == "lml":
             raise ValueError('solver="adam" is for the isotropic objectives, "de-elbo" and "elbo"')
+        with self._all_or_nothing():
+            return self._fit(X, y)
+
+    def _fit(self, X: Any, y: Any) -> RFFRegressor:
         X, y = validate_data(self, X, y, multi_output=True, y_numeric=True, dtype="float64", ensure_min_samples=2)
         small, large = sorted((len(X), self.num_features))
-        self._check_memory(4 * small**2 + (3 * small * large if small == len(X) else 12 * CHUNK))
+        features = 3 * small * large if small == len(X) else 12 * CHUNK
+        self._check_memory(8 * 8 * small**2 + DTYPES[self.dtype].itemsize * features)  # sums are float64
         self._one_output = y.ndim == 1
         targets = torch.tensor(y.astype("float64")).reshape(len(y), -1)
-        shift, spread = targets.mean(0), targets.std(0, correction=0)
+        shift = targets.mean(0)
+        size = (targets - shift).abs().amax(0)  # squares of huge or tiny targets are no numbers
+        spread = size * ((targets - shift) / torch.where(size > 0, size, 1.0)).std(0, correction=0)
         spread = torch.where(spread > 1e-12 * shift.abs(), spread, torch.ones_like(spread))  # constant but for rounding
         if not self.normalize_y:
             shift, spread = torch.zeros_like(shift), torch.ones_like(spread)
         self._shift, self._spread = shift, spread
         targets = (targets - shift) / spread
+        if not bool(targets.square().sum().isfinite()):
+            raise ValueError("y has values that are too large" + ("" if self.normalize_y else "; try normalize_y=True"))
         floor = NOISE_FLOOR * (float(targets.std(correction=0)) or 1.0)
         if hasattr(self, "_A"):
             del self._A  # of an earlier fit, perhaps in another precision
@@ -144,10 +158,8 @@ class RFFRegressor(RegressorMixin, RFFEstimator):
                 found = maximise(problem, self.ard, floor, self.max_iter, seed, report)
             self._logs, self.objective_, self.n_iter_ = found.logs, found.value, found.evaluations
             self._keep_posterior(problem)
-            for name in found.bounded:
-                warnings.warn(BOUNDED[name], ConvergenceWarning, stacklevel=2)
-            if found.singular and self.dtype != "float64":
-                warnings.warn(SINGULAR, ConvergenceWarning, stacklevel=2)
+            for name in found.problems:
+                warnings.warn(PROBLEMS[name], ConvergenceWarning, stacklevel=3)
         self._describe()
         return self
 
@@ -190,51 +202,70 @@ class RFFRegressor(RegressorMixin, RFFEstimator):
         x = self._inputs(validate_data(self, X, dtype="float64", reset=False))
         return x.split(max(256, CHUNK // self._A.shape[1]))
 
-    def predict(self, X: Any, return_std: bool = False) -> Any:
-        """Return the mean of the targets and, if asked, their standard deviation (of function and noise together).
+    def predict(self, X: Any, return_std: bool = False, return_cov: bool = False, noise: bool = True) -> Any:
+        """Return the mean of the targets and, if asked, their standard deviation or covariance.
 
         Args:
             X: Inputs, [M, features].
-            return_std: Whether to return both.
+            return_std: Whether to return the standard deviation too.
+            return_cov: Whether to return the covariance of all rows too, [M, M], or [M, M, outputs].
+            noise: Whether these are of targets (function and noise together) or of the function alone.
+
+        Raises:
+            ValueError: If both are asked for.
         """
+        if return_std and return_cov:
+            raise ValueError("return_std and return_cov: choose one")
+        phis = [self._features(rows) for rows in self._parts(X)] if return_cov else map(self._features, self._parts(X))
+        training = self._training_features() if return_std or return_cov else None
+        added = float(split(self._logs)[2] ** 2) if noise else 0.0
         means, variances = [], []
-        for rows in self._parts(X):
-            phi = self._features(rows)
+        for phi in phis:
             means.append((phi @ self._mean).cpu() * self._spread + self._shift)
             if return_std:
-                variances.append(self._variance(phi).cpu() + split(self._logs)[2] ** 2)
+                minus, plus = self._roots(phi, training)
+                variances.append((plus.square().sum(1) - minus.square().sum(0)).clamp(min=0).cpu() + added)
         mean = torch.cat(means).numpy()
         mean = mean[:, 0] if self._one_output else mean
-        if not return_std:
-            return mean
-        std = (torch.cat(variances).sqrt()[:, None] * self._spread).numpy()
-        return mean, std[:, 0] if self._one_output else std
+        if return_cov:
+            minus, plus = self._roots(torch.cat(list(phis)), training)
+            covariance = (plus @ plus.T - minus.T @ minus).cpu() + added * torch.eye(len(plus), dtype=torch.float64)
+            cov = (covariance[:, :, None] * self._spread**2).numpy()
+            return mean, cov[:, :, 0] if self._one_output else cov
+        if return_std:
+            std = (torch.cat(variances).sqrt()[:, None] * self._spread).numpy()
+            return mean, std[:, 0] if self._one_output else std
+        return mean
 
-    def _variance(self, phi: Tensor) -> Tensor:
-        """Of phi^T v, for each row."""
-        total = phi.square().sum(1)
+    def _training_features(self) -> Tensor | None:
+        return None if self._factor is None or self._training is None else self._features(self._training)
+
+    def _roots(self, phi: Tensor, training: Tensor | None) -> tuple[Tensor, Tensor]:
+        """B and C, so that phi^T v of some rows has the covariance C C^T - B^T B."""
+        nothing = phi.new_zeros(0, len(phi))
         if self._factor is None:
-            return (self.scale_ or 0.0) ** 2 * total
-        if self._training is None:
-            return torch.linalg.solve_triangular(self._factor, phi.T, upper=False).square().sum(0)
+            return nothing, (self.scale_ or 0.0) * phi
+        if training is None:
+            return nothing, torch.linalg.solve_triangular(self._factor, phi.T, upper=False).T
         # I - Phi^T (Phi Phi^T + s2 I)^-1 Phi, by the Woodbury identity
-        across = self._features(self._training) @ phi.T
-        return (total - torch.linalg.solve_triangular(self._factor, across, upper=False).square().sum(0)).clamp(min=0)
+        return torch.linalg.solve_triangular(self._factor, training @ phi.T, upper=False), phi
 
-    def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> Any:
+    def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0, noise: bool = True) -> Any:
         """Draw functions from the posterior and add noise: [M, n_samples], or [M, outputs, n_samples].
 
         Args:
             X: Inputs, [M, features].
             n_samples: Draws.
             random_state: Of the draws.
+            noise: Whether to add it.
         """
         parts = self._parts(X)
         random = check_random_state(random_state)
         weights = self._draw_weights(n_samples, random)
         functions = torch.cat([torch.einsum("mr,rts->mts", self._features(rows), weights).cpu() for rows in parts])
-        noise = split(self._logs)[2] * torch.from_numpy(random.standard_normal(functions.shape))
-        draws = ((functions + noise) * self._spread[:, None] + self._shift[:, None]).numpy()
+        if noise:
+            functions += split(self._logs)[2] * torch.from_numpy(random.standard_normal(functions.shape))
+        draws = (functions * self._spread[:, None] + self._shift[:, None]).numpy()
         return draws[:, 0] if self._one_output else draws
 
     def _draw_weights(self, n_samples: int, random: Any) -> Tensor:

@@ -12,9 +12,10 @@ from torch import Tensor
 from deelbo._extras import require
 from deelbo.rff.problem import Problem, split
 
-LENGTHSCALES = (0.1, 0.3, 1.0)  # where searches start, in units of the inputs' spread
+LENGTHSCALES = (0.01, 0.03, 0.1, 0.3, 1.0)  # where searches start, in units of the inputs' spread
 SCALES = ((1.0, 0.1), (0.1, 0.1), (0.4, 0.5), (10.0, 0.1))  # outputscale and noise, in units of the targets' spread
 FEW = 2000  # rows on which searches start
+LABELLED = 1000  # rows whose labels give a classifier its lengthscale
 STRIDE = 0.8  # of the walk down the lengthscales
 NEIGHBOURS = 3  # that a lengthscale should reach
 DROP = 0.005  # per row: less is no maximum but the roughness of random features
@@ -32,10 +33,11 @@ class Search:
     generator: torch.Generator
     evaluations: int = 0
     singular: bool = False
+    converged: bool = True  # of the last climb
 
     def __post_init__(self) -> None:
         self.inputs = self.problem.x.shape[1] if self.ard else 1
-        self.spread = _median_distance(self.problem.x, self.generator) / math.sqrt(2) or 1.0
+        self.spread = median_distance(self.problem.x, self.generator) / math.sqrt(2) or 1.0
         self.width = float(self.problem.targets.double().square().mean().sqrt()) or 1.0
 
     def bounds(self, shortest: float, longest: float) -> list[tuple[float, float]]:
@@ -80,6 +82,7 @@ class Search:
         exact = self.problem.A.dtype == torch.float64
         options = {"maxiter": self.max_iter, "ftol": 1e-8 if exact else 1e-6, "gtol": 1e-5 if exact else 1e-4}
         run = optimize.minimize(negative, first.numpy(), jac=True, method="L-BFGS-B", bounds=bounds, options=options)
+        self.converged = run.status != 1  # 1: max_iter
         return torch.from_numpy(run.x), -float(run.fun)
 
     def highest(self) -> tuple[Tensor, list[tuple[float, float]]]:
@@ -125,15 +128,13 @@ class Found:
         logs: The best.
         value: The objective there.
         evaluations: How many there were.
-        bounded: Names of hyperparameters at a bound of theirs, other than where a walk was told to stop.
-        singular: Whether the kernel was singular to working precision somewhere.
+        problems: What is wrong with it: keys of `PROBLEMS`.
     """
 
     logs: Tensor
     value: float
     evaluations: int
-    bounded: tuple[str, ...]
-    singular: bool
+    problems: tuple[str, ...]
 
 
 def maximise(
@@ -165,16 +166,39 @@ def maximise(
     best, value = search.climb(best, bounds)
     if not math.isfinite(value) or value < -1e90:
         raise ValueError("the objective is not finite anywhere: scale inputs and targets to ordinary sizes")
-    touches = [min(x - low, high - x) < 1e-6 for x, (low, high) in zip(best.tolist(), bounds, strict=True)]
-    names = [
-        name for name, touch in (("outputscale", touches[-2]), ("noise", best[-1] <= bounds[-1][0] + 1e-6)) if touch
-    ]
-    if not lml and not ard and math.exp(best[0]) <= shortest * (1 + 1e-6):
-        names.append("lengthscale")
-    return Found(best, value * problem.unit, search.evaluations, tuple(names), search.singular)
+    (low, high), least = bounds[-2], bounds[-1][0]
+    wrong = {
+        "noise": best[-1] <= least + 1e-6,
+        "small": best[-2] <= low + 1e-6,
+        "large": best[-2] >= high - 1e-6,
+        "memorises": not lml and math.exp(best[:-2].max()) <= shortest * (1 + 1e-6),
+        "unfinished": not search.converged,
+        "singular": search.singular and problem.A.dtype != torch.float64,
+    }
+    return Found(best, value * problem.unit, search.evaluations, tuple(name for name, is_so in wrong.items() if is_so))
 
 
-def _median_distance(x: Tensor, generator: torch.Generator) -> float:
+def labelled_lengthscales(x: Tensor, targets: Tensor, A: Tensor, b: Tensor, ard: bool, seed: int) -> Tensor:
+    """Return the log lengthscales under which labels, taken as numbers, have the highest marginal likelihood.
+
+    Args:
+        x: Inputs, [N, H].
+        targets: A column of zeros and ones for each class, [N, C].
+        A: Frequencies, [H, R].
+        b: Phases, [R].
+        ard: Whether each input has a lengthscale of its own.
+        seed: Of the choice of rows.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    rows = torch.randperm(len(x), generator=generator)[:LABELLED].to(x.device)
+    chosen = targets[rows].double()
+    chosen = chosen - chosen.mean(0)
+    problem = Problem(x[rows].double(), chosen, A.double(), b.double(), "lml", 1.0)
+    floor = 1e-3 * (float(chosen.std(correction=0)) or 1.0)
+    return Search(problem, ard, floor, 100, lambda value: None, generator).highest()[0][:-2]
+
+
+def median_distance(x: Tensor, generator: torch.Generator) -> float:
     """Between two different rows, from some of the rows; a few far ones do not matter."""
     some = x[torch.randperm(len(x), generator=generator)[:512].to(x.device)].double()
     distances = torch.cdist(some, some, compute_mode="donot_use_mm_for_euclid_dist")
