@@ -39,7 +39,7 @@ class RFFClassifier(ClassifierMixin, RFFEstimator):
         objective: "de-elbo" (default) or "elbo".
         kappa: Of "de-elbo"; None for max(1, R C / N).
         ard: Whether each input has a lengthscale of its own.
-        min_lengthscale: In units of the inputs; None for the bound above, 0 to leave it all to the objective.
+        min_lengthscale: In units of the inputs; None for the bound above (if kappa > 1), 0 for none.
         max_iter: Steps of Adam.
         learning_rate: Where its cosine schedule starts.
         batch_size: Rows in a step.
@@ -137,12 +137,13 @@ class RFFClassifier(ClassifierMixin, RFFEstimator):
         inputs = x.shape[1] if self.ard else 1
         if self.min_lengthscale is None:
             targets = F.one_hot(labels)
-            self._shortest = self._tensor(labelled_lengthscales(x, targets, self._A, self._b, self.ard, seed))
-            first = self._shortest + 0.5
+            usual = self._tensor(labelled_lengthscales(x, targets, self._A, self._b, self.ard, seed))
+            self._shortest = usual if self._kappa > 1 else torch.full_like(usual, -math.inf)
+            first = usual + 0.5
         else:
-            usual = median_distance(x, torch.Generator().manual_seed(seed)) / math.sqrt(2) or 1.0
+            spread = median_distance(x, torch.Generator().manual_seed(seed)) / math.sqrt(2) or 1.0
             self._shortest = self._tensor(self.min_lengthscale / self._unit).log().expand(inputs)
-            first = self._shortest.clamp(min=math.log(usual)).clone()
+            first = self._shortest.clamp(min=math.log(spread)).clone()
         self._parameters = {
             "mean": self._A.new_zeros(self.num_features, len(self.classes_)),
             "log_lengthscale": first,
