@@ -20,6 +20,7 @@ from torch.utils.data import TensorDataset
 
 import deelbo
 from deelbo import AllDivergedError, Settings
+from deelbo.report import write_report
 from deelbo.training.search import planned_steps, rungs
 
 
@@ -266,6 +267,7 @@ def test_infinite_variances_are_valid_json(tmp_path):
         raise ValueError(word)
 
     json.loads((tmp_path / "run" / "run.json").read_text(), parse_constant=refuse)
+    assert "inf" in write_report(tmp_path / "run").read_text()
     assert deelbo.load(tmp_path / "run", network()).prior_variances == variances
 
 
@@ -284,6 +286,25 @@ def test_augmentation_by_numpy_is_seeded():
     state = np.random.get_state()[1].copy()  # noqa: NPY002
     assert deelbo.finetune(network(), Noisy(), "4", **{**FAST, "steps": 3}).history == first.history
     assert (np.random.get_state()[1] == state).all()  # noqa: NPY002
+
+
+def test_networks_that_need_a_batch_or_raise_stay_as_they_were():
+    class Squeezes(nn.Module):
+        def __init__(self, error=None):
+            super().__init__()
+            self.body, self.norm = nn.Linear(64, 8), nn.BatchNorm1d(8, track_running_stats=False)
+            self.fc, self.error = nn.Linear(8, 10), error
+
+        def forward(self, x):
+            if self.error:
+                raise self.error
+            return self.fc(self.norm(self.body(x)).squeeze())
+
+    deelbo.finetune(Squeezes(), digits()[0], **{**FAST, "steps": 2})
+    broken = Squeezes(RuntimeError("broken"))
+    with pytest.raises(RuntimeError, match="broken"):
+        deelbo.finetune(broken, digits()[0], **FAST)
+    assert broken.training
 
 
 @pytest.mark.parametrize(

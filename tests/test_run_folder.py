@@ -23,7 +23,11 @@ def test_checkpoints_of_somebody_else_are_left_alone(tmp_path):
     with pytest.raises(FileExistsError, match="something else"):
         deelbo.finetune(network(), EXAMPLES, "1", out=tmp_path, **FAST)
     assert kept.exists()
+    (tmp_path / "log").touch()  # a file, not a tracker's folder
     kept.rename(kept.with_name("initial.safetensors"))
+    with pytest.raises(FileExistsError, match="something else"):
+        check_folder(tmp_path, Settings(), {})
+    (tmp_path / "log").unlink()
     assert not check_folder(tmp_path, Settings(), {})
 
 

@@ -80,7 +80,7 @@ def finetune(
         raise ValueError(f"log={log!r} needs a folder: out=...")
     accelerator = make_accelerator(device, precision, log, folder)
     network = model.to(accelerator.device)
-    number = _check_data(network, train_set, plain_set, accelerator.device)
+    number = _check_data(network, train_set, plain_set, accelerator)
     about = {**(about or {}), "num_data": number, "head": head, "precision": precision}
     posterior = None if chosen.source is None else load_source(chosen.source, chosen.rank)
     if chosen.source is not None:
@@ -125,8 +125,8 @@ def finetune(
     return result
 
 
-def _check_data(network: nn.Module, train_set: Dataset, plain_set: Dataset, device: torch.device) -> int:
-    """Return N, if an example looks like one of classification.
+def _check_data(network: nn.Module, train_set: Dataset, plain_set: Dataset, accelerator: Any) -> int:
+    """Return N, if two examples look like those of classification.
 
     Raises:
         ValueError: If it does not.
@@ -136,15 +136,18 @@ def _check_data(network: nn.Module, train_set: Dataset, plain_set: Dataset, devi
         raise ValueError("the training set is empty")
     if number != plain:
         raise ValueError(f"plain_train_set has {plain} examples, and train_set {number}")
+    few = min(2, number)  # some networks cannot take a batch of one
     modes = {module: module.training for module in network.modules()}
-    with own_randomness(device), torch.no_grad():
-        inputs, labels = fetch(plain_set, [0], device)
-        output = logits(network.eval(), inputs)
-    for module, training in modes.items():
-        module.training = training
-    if labels.shape != (1,) or labels.is_floating_point() or labels.is_complex():
+    try:
+        with own_randomness(accelerator.device), torch.no_grad(), accelerator.autocast():
+            inputs, labels = fetch(plain_set, range(few), accelerator.device)
+            output = logits(network.eval(), inputs)
+    finally:
+        for module, training in modes.items():
+            module.training = training
+    if labels.shape != (few,) or labels.is_floating_point() or labels.is_complex():
         raise ValueError(f"a label must be one whole number, not {labels[0].tolist()}")
-    if output.ndim != 2:
+    if output.ndim != 2 or len(output) != few:
         raise ValueError(f"the network must give logits, [examples, classes], not {list(output.shape)}")
     return number
 

@@ -289,7 +289,7 @@ def _restore(folder: Path, run: dict[str, Any], model: nn.Module | None) -> Resu
         learning_rate=learned["learning_rate"],
         objective=learned["objective"],
         prior_variances={name: float(value) for name, value in learned["prior_variances"].items()},
-        scale=None if learned["scale"] is None else read_tensors(folder / "posterior.safetensors")[0]["scale"].item(),
+        scale=learned["scale"],
         history=read_history(folder),
         values={
             int(step): {float(rate): -math.inf if v is None else v for rate, v in row.items()}

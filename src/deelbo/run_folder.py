@@ -80,7 +80,7 @@ def _left_over(path: Path) -> bool:
     """Whether something is from a run that was cut off before its `run.json`, or that diverged."""
     if path.name == "checkpoints" and path.is_dir():
         return all(_CHECKPOINT.fullmatch(each.name) for each in path.iterdir())
-    return path.name == "log" or path.suffix == ".part"
+    return (path.name == "log" and path.is_dir()) or path.suffix == ".part"
 
 
 def check_space(folder: Path, weights: dict[str, Tensor], settings: Settings) -> None:

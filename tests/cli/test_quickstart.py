@@ -23,6 +23,7 @@ def test_both_methods_and_a_report(tmp_path, small, capsys):
         run = json.loads((out / method / "run.json").read_text())
         assert run["num_data"] == 100
         assert (out / method / "report.html").exists()
+    (out / ".elbo.lock").touch()  # of a killed process
     before = (out / "elbo" / "model.safetensors").stat().st_mtime_ns
     assert main(["quickstart", "--out", str(out), "--quiet"]) == 0  # again: nothing is trained twice
     assert (out / "elbo" / "model.safetensors").stat().st_mtime_ns == before

@@ -18,10 +18,11 @@ def test_ag_news_saved_to_disk_and_as_parquet(tmp_path):
     features = datasets.Features({"text": datasets.Value("string"), "label": datasets.ClassLabel(names=names)})
     rows = datasets.Dataset.from_dict({"text": list("abcd"), "label": [0, 1, 2, 3]}, features=features)
     datasets.DatasetDict({"train": rows, "test": rows}).save_to_disk(tmp_path / "disk")
-    (tmp_path / "files" / "data").mkdir(parents=True)
     for split in ("train", "test"):
-        rows.to_parquet(tmp_path / "files" / "data" / f"{split}-00000-of-00001.parquet")
-    for place in ("disk", "files"):
+        for folder in ("files/data", f"parts/{split}", f"own/ag_news/{split}"):
+            (tmp_path / folder).mkdir(parents=True, exist_ok=True)
+            rows.to_parquet(tmp_path / folder / f"{split}-00000-of-00001.parquet")
+    for place in ("disk", "files", "parts", "own"):
         data = load_data("ag_news", data_dir=tmp_path / place)
         assert data.classes == names
         assert data.train.sources == list("abcd")

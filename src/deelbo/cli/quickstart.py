@@ -31,7 +31,7 @@ def quickstart(
     ELBO and DE-ELBO learn the strength of the regularisation on the same 100 images, without a validation set.
     """
     start = time.monotonic()
-    if out.is_dir() and (others := {path.name for path in out.iterdir()} - {"digits", "elbo", "de-elbo"}):
+    if out.is_dir() and (others := {path.name for path in out.glob("[!.]*")} - {"digits", "elbo", "de-elbo"}):
         raise FileExistsError(f"{out} holds something else ({some_of(sorted(others))}); choose a new folder")
     data = write_digits(out / "digits")
     rows = {}
@@ -57,7 +57,7 @@ def write_digits(folder: Path) -> Path:
     chosen = stratified_subset(labels.tolist(), TRAIN + TEST, seed=0)
     train = {chosen[i] for i in stratified_subset([int(labels[i]) for i in chosen], TRAIN, seed=0)}
     paths = {i: folder / ("train" if i in train else "test") / str(labels[i]) / f"{i:04}.png" for i in chosen}
-    if others := sorted(str(path) for path in set(folder.glob("*/*/*")) - set(paths.values())):
+    if others := sorted(str(path) for path in set(folder.glob("*/*/[!.]*")) - set(paths.values())):
         raise FileExistsError(f"{folder} holds other images ({some_of(others)}); choose a new folder")
     for i, path in paths.items():
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -197,7 +197,9 @@ def duration(seconds: float) -> str:
     """Return a time as people say it."""
     if seconds < 60:
         return f"{seconds:.3g} s"
-    return f"{seconds / 60:.3g} min" if seconds < 3600 else f"{seconds / 3600:.3g} h"
+    if seconds < 3600:
+        return f"{seconds / 60:.3g} min"
+    return f"{seconds / 3600:.3g} h" if seconds < 3.6e6 else f"{seconds / 3600:,.0f} h"
 
 
 def _different(rows: Iterable[Row], name: str) -> list[Any]:

@@ -91,24 +91,25 @@ def _ag_news(folder: Path) -> Data:
 def _hub_files(folder: Path, name: str) -> Path | None:
     """Return where a Hugging Face dataset is: saved to disk, or as Parquet files named train-* and test-*.
 
-    Below a folder of its name anywhere; else in the folder itself or in a part of it that the hub has, and not below
-    other folders, which may be other datasets.
+    Below a folder of its name anywhere; else below the given one, but not where other datasets are.
     """
-    own = folder / name
-    for place, patterns in ((own, ("**/",)), (folder, ("", "data/", "plain_text/"))):
-        if (place / "dataset_dict.json").is_file():
+    for place in (folder / name, folder):
+        if (place / "dataset_dict.json").is_file() or _parquet(place, "train"):
             return place
-        for pattern in patterns:
-            if found := next(iter(sorted(place.glob(f"{pattern}train*.parquet"))), None):
-                return found.parent
     return None
+
+
+def _parquet(place: Path, part: str) -> list[str]:
+    """The Parquet files of a part below a folder; those below another dataset's name are not its own."""
+    found = sorted(place.glob(f"**/{part}*.parquet"))
+    return [str(path) for path in found if not set(path.relative_to(place).parts) & set(NAMES)]
 
 
 def _from_hugging_face(name: str, place: Path) -> Data:
     datasets = require("datasets", "text")
     if (place / "dataset_dict.json").is_file():
         return _convert(name, datasets.load_from_disk(str(place)), place)
-    files = {s: sorted(str(p) for p in place.glob(f"{s}*.parquet")) for s in ("train", "test")}
+    files = {part: _parquet(place, part) for part in ("train", "test")}
     try:
         loaded = {split: datasets.Dataset.from_parquet(found) for split, found in files.items() if found}
     except datasets.exceptions.DatasetsError as error:

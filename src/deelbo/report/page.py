@@ -60,7 +60,7 @@ def _facts(
         "model": model,
         "kappa": kappa,
         "objective_per_example": learned["objective"] / (kappa * run["num_data"]),
-        "groups": {SYMBOLS.get(group, group): value for group, value in learned["prior_variances"].items()},
+        "groups": {SYMBOLS.get(group, group): float(value) for group, value in learned["prior_variances"].items()},
         "last": rows[-1],
         "charts": {
             "objective": objective_chart(rows),

@@ -136,8 +136,7 @@ class RFFClassifier(ClassifierMixin, RFFEstimator):
     def _start(self, x: Tensor, labels: Tensor, seed: int) -> None:
         inputs = x.shape[1] if self.ard else 1
         if self.min_lengthscale is None:
-            targets = F.one_hot(labels)
-            usual = self._tensor(labelled_lengthscales(x, targets, self._A, self._b, self.ard, seed))
+            usual = self._tensor(labelled_lengthscales(x, labels, self._A, self._b, self.ard, seed))
             self._shortest = usual if self._kappa > 1 else torch.full_like(usual, -math.inf)
             first = usual + 0.5
         else:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from deelbo._extras import require
@@ -178,12 +179,12 @@ def maximise(
     return Found(best, value * problem.unit, search.evaluations, tuple(name for name, is_so in wrong.items() if is_so))
 
 
-def labelled_lengthscales(x: Tensor, targets: Tensor, A: Tensor, b: Tensor, ard: bool, seed: int) -> Tensor:
+def labelled_lengthscales(x: Tensor, labels: Tensor, A: Tensor, b: Tensor, ard: bool, seed: int) -> Tensor:
     """Return the log lengthscales under which labels, taken as numbers, have the highest marginal likelihood.
 
     Args:
         x: Inputs, [N, H].
-        targets: A column of zeros and ones for each class, [N, C].
+        labels: Of classes from 0 on, [N].
         A: Frequencies, [H, R].
         b: Phases, [R].
         ard: Whether each input has a lengthscale of its own.
@@ -191,10 +192,11 @@ def labelled_lengthscales(x: Tensor, targets: Tensor, A: Tensor, b: Tensor, ard:
     """
     generator = torch.Generator().manual_seed(seed)
     rows = torch.randperm(len(x), generator=generator)[:LABELLED].to(x.device)
-    chosen = targets[rows].double()
-    chosen = chosen - chosen.mean(0)
-    problem = Problem(x[rows].double(), chosen, A.double(), b.double(), "lml", 1.0)
-    floor = 1e-3 * (float(chosen.std(correction=0)) or 1.0)
+    targets = F.one_hot(labels[rows]).double()
+    targets = targets[:, targets.any(0)]  # classes that these rows have
+    targets = targets - targets.mean(0)
+    problem = Problem(x[rows].double(), targets, A.double(), b.double(), "lml", 1.0)
+    floor = 1e-3 * (float(targets.std(correction=0)) or 1.0)
     return Search(problem, ard, floor, 100, lambda value: None, generator).highest()[0][:-2]
 
 
