@@ -129,7 +129,7 @@ def _check_data(network: nn.Module, train_set: Dataset, plain_set: Dataset, acce
     """Return N, if two examples look like those of classification.
 
     Raises:
-        ValueError: If it does not.
+        ValueError: If they do not.
     """
     number, plain = len(train_set), len(plain_set)  # type: ignore[arg-type]
     if number == 0:
