@@ -1,46 +1,19 @@
-"""The one call: what it learns, that it survives, and what it refuses."""
+"""The one call: what it learns, and what it refuses."""
 
-import hashlib
 import json
 import math
-import os
-import random
-import signal
-import subprocess
-import sys
-import time
 import warnings
 
 import numpy as np
 import pytest
 import torch
-from sklearn.datasets import load_digits
 from torch import nn
-from torch.utils.data import TensorDataset
 
 import deelbo
 from deelbo import AllDivergedError, Settings
 from deelbo.report import write_report
 from deelbo.training.search import planned_steps, rungs
-
-
-def digits(number=100):
-    images, labels = (torch.tensor(a) for a in load_digits(return_X_y=True))
-    images = images.float() / 16
-    return TensorDataset(images[:number], labels[:number]), TensorDataset(images[900:], labels[900:])
-
-
-def network(batch_norm=True):
-    torch.manual_seed(0)
-    norm = nn.BatchNorm1d(64) if batch_norm else nn.Identity()
-    return nn.Sequential(nn.Linear(64, 64), norm, nn.ReLU(), nn.Dropout(0.1), nn.Linear(64, 10))
-
-
-FAST = {"steps": 60, "batch_size": 32, "learning_rates": (0.1, 0.01), "samples": 2, "device": "cpu"}
-
-
-def quick(batch_norm=True, **options):
-    return deelbo.finetune(network(batch_norm), digits()[0], "4", **{**FAST, **options})
+from digit_cases import FAST, digits, network, quick
 
 
 def test_de_elbo_learns_and_elbo_collapses():
@@ -175,88 +148,6 @@ def test_save_and_load(tmp_path):
     (tmp_path / "run" / "run.json").write_text(json.dumps({**run, "schema": 99}))
     with pytest.raises(ValueError, match="schema 99"):
         deelbo.load(tmp_path / "run", network())
-
-
-SCRIPT = """
-import sys
-sys.path.insert(0, sys.argv[1])
-from test_finetuning import quick
-import torch
-torch.set_num_threads(1)
-quick(out=sys.argv[2], steps=400, learning_rates=(0.1, 0.03, 0.01, 0.001), checkpoint_seconds=0.02)
-print("finished")
-"""
-
-
-def _hash(folder):
-    names = ("model.safetensors", "history.csv")
-    return {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in names}
-
-
-def _newest(folder):
-    return max((path.stat().st_mtime_ns for path in folder.glob("checkpoints/learning-rate-*")), default=0)
-
-
-def _start(folder):
-    here = os.path.dirname(__file__)
-    return subprocess.Popen([sys.executable, "-c", SCRIPT, here, str(folder)], stdout=subprocess.PIPE)
-
-
-def test_killed_runs_go_on_bit_for_bit(tmp_path):
-    assert _start(tmp_path / "whole").wait() == 0
-    generator = random.Random(0)
-    folder, kills = tmp_path / "killed", 0
-    while kills < 3:
-        before = _newest(folder)
-        process = _start(folder)
-        while process.poll() is None and _newest(folder) == before:  # until it trains
-            time.sleep(0.01)
-        time.sleep(generator.uniform(0, 0.5))
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-        kills += 1
-    assert _start(folder).wait() == 0
-    assert _hash(folder) == _hash(tmp_path / "whole")
-    assert sorted(path.name for path in folder.iterdir()) == [
-        "history.csv",
-        "model.safetensors",
-        "posterior.safetensors",
-        "run.json",
-    ]
-
-
-def test_interrupted_run_resumes_and_refuses_other_settings(tmp_path):
-    def stop(event):
-        if event["step"] == 20:
-            os.kill(os.getpid(), signal.SIGINT)
-
-    with pytest.raises(KeyboardInterrupt):
-        quick(out=tmp_path / "run", report=stop)
-    with pytest.raises(ValueError, match="unfinished run"):
-        deelbo.load(tmp_path / "run", network())
-    with pytest.raises(ValueError, match="steps: 60 -> 70"):
-        quick(out=tmp_path / "run", steps=70)
-    steps = []
-    result = quick(out=tmp_path / "run", report=lambda event: steps.append(event["step"]))
-    assert steps[0] == 21
-    assert result.objective == quick().objective
-    with pytest.raises(FileExistsError, match="finished run"):
-        quick(out=tmp_path / "run")
-    (tmp_path / "photos").mkdir()
-    (tmp_path / "photos" / "cat.jpg").touch()
-    with pytest.raises(FileExistsError, match="something else"):
-        quick(out=tmp_path / "photos")
-
-
-def test_an_interrupted_run_knows_its_head_and_optimizer_again(tmp_path):
-    def stop(event):
-        raise KeyboardInterrupt
-
-    arguments = {**FAST, "steps": 3, "optimizer": "adamw", "learning_rates": (0.01,)}
-    with pytest.raises(KeyboardInterrupt):
-        deelbo.finetune(network(), digits()[0], ("4",), report=stop, out=tmp_path / "run", **arguments)
-    resumed = deelbo.finetune(network(), digits()[0], ("4",), out=tmp_path / "run", **arguments)
-    assert resumed.history == deelbo.finetune(network(), digits()[0], ("4",), **arguments).history
 
 
 def test_infinite_variances_are_valid_json(tmp_path):

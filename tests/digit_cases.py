@@ -1,0 +1,27 @@
+"""A small network on a few digits, fine-tuned in a moment."""
+
+import torch
+from sklearn.datasets import load_digits
+from torch import nn
+from torch.utils.data import TensorDataset
+
+import deelbo
+
+
+def digits(number=100):
+    images, labels = (torch.tensor(a) for a in load_digits(return_X_y=True))
+    images = images.float() / 16
+    return TensorDataset(images[:number], labels[:number]), TensorDataset(images[900:], labels[900:])
+
+
+def network(batch_norm=True):
+    torch.manual_seed(0)
+    norm = nn.BatchNorm1d(64) if batch_norm else nn.Identity()
+    return nn.Sequential(nn.Linear(64, 64), norm, nn.ReLU(), nn.Dropout(0.1), nn.Linear(64, 10))
+
+
+FAST = {"steps": 60, "batch_size": 32, "learning_rates": (0.1, 0.01), "samples": 2, "device": "cpu"}
+
+
+def quick(batch_norm=True, **options):
+    return deelbo.finetune(network(batch_norm), digits()[0], "4", **{**FAST, **options})
