@@ -152,10 +152,11 @@ def test_bad_input():
     wrong = {
         "objective": "lml",
         "num_features": 0,
-        "learning_rate": 0.0,
+        "learning_rate": None,
+        "min_lengthscale": -1.0,
         "batch_size": 0.5,
         "dtype": "bfloat16",
-        "kappa": 0,
+        "kappa": "1",
     }
     for name, value in wrong.items():
         with pytest.raises(ValueError, match=f"{name}="):

@@ -102,7 +102,7 @@ class RFFClassifier(ClassifierMixin, RFFEstimator):
         """
         self._check_parameters(("num_features", "max_iter", "batch_size"), objective=("de-elbo", "elbo"))
         self._check_positive("learning_rate")
-        self._check_positive("min_lengthscale", or_zero=True)
+        self._check_positive("min_lengthscale", None, 0)
         with self._all_or_nothing():
             return self._fit(X, y)
 

@@ -44,7 +44,7 @@ class RFFEstimator(BaseEstimator):
             value = getattr(self, name)
             if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
                 raise ValueError(f"{name}={value!r} must be a positive integer")
-        self._check_positive("kappa")
+        self._check_positive("kappa", None)
         if self.kappa is not None and self.objective != "de-elbo":
             raise ValueError(f'kappa={self.kappa} belongs to objective="de-elbo", not to {self.objective!r}')
         try:
@@ -52,13 +52,11 @@ class RFFEstimator(BaseEstimator):
         except (RuntimeError, AssertionError) as error:
             raise ValueError(f"device={self.device!r} is not on this machine") from error
 
-    def _check_positive(self, name: str, or_zero: bool = False) -> None:
-        """Refuse a parameter that is neither None nor a positive number."""
+    def _check_positive(self, name: str, *others: float | None) -> None:
+        """Refuse a parameter that is no positive number, and none of the others that it may be."""
         value = getattr(self, name)
-        if value is None or (or_zero and value == 0):
-            return
-        if not isinstance(value, Real) or not 0 < float(value) < math.inf:
-            raise ValueError(f"{name}={value!r} must be positive" + (", or 0" if or_zero else ""))
+        if value not in others and (not isinstance(value, Real) or not 0 < float(value) < math.inf):
+            raise ValueError(f"{name}={value!r} must be positive" + "".join(f", or {other}" for other in others))
 
     @contextmanager
     def _all_or_nothing(self) -> Iterator[None]:

@@ -129,7 +129,7 @@ class Found:
         logs: The best.
         value: The objective there.
         evaluations: How many there were.
-        problems: What is wrong with it: keys of `PROBLEMS`.
+        problems: What is wrong with it: keys of the regressor's `PROBLEMS`.
     """
 
     logs: Tensor
