@@ -3,15 +3,19 @@
 In your own training loop
     IsotropicPosterior, DiagonalPosterior   q(theta) over every trainable weight
     priors.l2_zero, l2_sp, ptyl, per_layer  p(theta), with variances learned in closed form
-    likelihoods.Categorical, Gaussian       p(y | theta)
+    likelihoods.Categorical, Gaussian, Bernoulli  p(y | theta): classes, numbers, several labels
     DataEmphasizedELBO                      the objective: backward(), attach(), estimate()
 
 In one call
-    finetune, load                          a network and a dataset to a classifier, and back from its folder
+    finetune, load                          a network and a dataset to a trained network, and back from its folder
     Result, Settings, AllDivergedError      what it returns, takes and raises
-    swag.collect, load_source               the posterior of a source task, for the prior PTYL
+    swag.collect, load_source_posterior     the posterior of a source task, for the prior PTYL
     laplace.laplace_posterior               Laplace's approximation with a diagonal Fisher, and its evidence
     the command `deelbo`                    the same from a folder of images or a table of texts
+
+Registries, each a mapping from names to entries; a new entry is a new file
+    training.method.METHODS, priors.PRIORS, likelihoods.LIKELIHOODS, optimizers.OPTIMIZERS, metrics.METRICS,
+    models.MODEL_SOURCES, compare.STRATEGIES
 
 Packages to import by themselves
     deelbo.compare                          methods side by side: what `deelbo compare` does
@@ -19,11 +23,11 @@ Packages to import by themselves
 """
 
 from deelbo import laplace, likelihoods, priors, swag
+from deelbo.errors import AllDivergedError
 from deelbo.finetuning import finetune
 from deelbo.objective import DataEmphasizedELBO
 from deelbo.posteriors import DiagonalPosterior, IsotropicPosterior
 from deelbo.result import Result, load
-from deelbo.training.search import AllDivergedError
 from deelbo.training.settings import Settings
 
 __version__ = "0.1.0"

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from urllib.parse import urlparse
 
 from deelbo._extras import require
-from deelbo._words import first_line
+from deelbo._wording import first_line
 
 
 @contextmanager

@@ -1,14 +1,15 @@
-"""What is random in a network: its trainable parameters, each once, under the names of the bare network."""
+"""Questions about a network: its bare module, its trainable parameters under their own names, its training modes."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 
 import torch
 from torch import nn
 
-from deelbo._chunks import flat
+from deelbo._weight_passes import flat
 
 
 def unwrap(model: nn.Module) -> nn.Module:
@@ -20,6 +21,18 @@ def unwrap(model: nn.Module) -> nn.Module:
             model = inner
         else:
             return model
+
+
+@contextmanager
+def eval_mode(model: nn.Module) -> Iterator[None]:
+    """Put a network into eval mode inside the block, and each of its modules back into its own mode after it."""
+    modes = {module: module.training for module in model.modules()}
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, training in modes.items():
+            module.training = training
 
 
 def trainable(model: nn.Module) -> dict[str, nn.Parameter]:

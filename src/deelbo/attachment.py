@@ -217,7 +217,7 @@ class Attachment:
             )
         # A fused optimizer unscales by itself what a GradScaler has scaled, and the KL with it.
         loss_scale = getattr(self.optimizer, "grad_scale", None)
-        self.objective.add_rest(1.0 if loss_scale is None else float(loss_scale))
+        self.objective.add_kl_gradient(1.0 if loss_scale is None else float(loss_scale))
 
     # ---- draws ----
 

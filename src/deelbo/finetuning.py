@@ -1,11 +1,12 @@
-"""One call from a network and a dataset to a classifier whose regularisation was learned."""
+"""One call from a network and a dataset to a trained network whose regularisation was learned."""
 
 from __future__ import annotations
 
 import copy
-import shutil
-from collections.abc import Callable, Iterable
+import warnings
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,20 +14,21 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
-from deelbo._modules import trainable, unwrap
-from deelbo.methods import Variational, make_method
-from deelbo.models import LoadedModel
-from deelbo.priors.transfer import Head
-from deelbo.result import SCHEMA, Result
-from deelbo.run_folder import check_folder, check_space, locked
-from deelbo.swag import load_source
-from deelbo.swag.source import fingerprint
-from deelbo.training.batches import fetch, logits, own_randomness
-from deelbo.training.checkpoint import read_tensors, write_json, write_tensors
-from deelbo.training.device import make_accelerator
+from deelbo import events
+from deelbo._head import Head
+from deelbo._modules import eval_mode, trainable, unwrap
+from deelbo._seeds import own_randomness
+from deelbo.errors import AllDivergedError
+from deelbo.likelihoods import LIKELIHOODS, Likelihood, recognise_likelihood
+from deelbo.models import InputReader
+from deelbo.result import Result
+from deelbo.run_folder import RunFolder
+from deelbo.training.batches import Inputs, fetch, kind_of, labels_of, network_output
+from deelbo.training.device import Execution
 from deelbo.training.loop import Candidate
-from deelbo.training.search import AllDivergedError, FolderStore, MemoryStore, Search
-from deelbo.training.settings import Settings
+from deelbo.training.method import METHODS, Method, MethodInputs
+from deelbo.training.search import MemoryStore, Search, Store
+from deelbo.training.settings import Settings, settings_for
 
 
 def finetune(
@@ -38,158 +40,266 @@ def finetune(
     out: str | Path | None = None,
     device: str | None = None,
     precision: str = "no",
-    checkpoint_seconds: float = 60.0,
     log: str | None = None,
-    report: Callable[[dict[str, Any]], None] | None = None,
-    source: LoadedModel | None = None,
-    about: dict[str, Any] | None = None,
+    checkpoint_seconds: float = 60.0,
+    listener: events.Listener = events.ignore,
     **settings: Any,
 ) -> Result:
     """Fine-tune a network without a validation set: the regularisation is learned, the objective chooses the rate.
 
     Args:
-        model: Any network that gives logits; it ends with the trained weights.
-        train_set: A map-style dataset of pairs (input, label) or dictionaries with "labels".
-        head: Name of the classifier; found in timm, torchvision and Hugging Face models if None.
+        model: Any network that gives logits (or standardised numbers); it ends with the trained weights.
+        train_set: A map-style dataset of pairs (input, label) or dictionaries with "labels". Whole numbers are classes,
+            rows of whole numbers 0 and 1 are several labels, floating-point numbers are targets of a regression.
+        head: Name of the classifier; found automatically in timm, torchvision and Hugging Face models if None.
         plain_train_set: The same examples without augmentation, for the objective; `train_set` itself if None.
-        out: A folder for checkpoints and results. An unfinished run there is resumed.
+        out: Folder for checkpoints and results. An unfinished run in it is continued.
         device: "cpu" to stay off the GPU; accelerate's choice if None.
         precision: "no", "fp16" or "bf16", for autocast.
-        checkpoint_seconds: How often an interrupted run could go on from.
-        log: A tracker of accelerate's, such as "tensorboard", which writes into `out`.
-        report: Called with what happens, for progress bars; see `Search`.
-        source: Where `model` came from, if `load_model` made it, so that the run's folder is enough to use it.
-        about: What else `run.json` shall keep and compare when a run is resumed, such as where the data are.
-        settings: The fields of `Settings`: method, prior, kappa, learning_rates, lr_search, steps, batch_size, seed...
+        log: Name of a tracker of accelerate's, such as "tensorboard", which writes into `out`.
+        checkpoint_seconds: Seconds between two checkpoints, from which an interrupted run continues.
+        listener: Called with the events of `deelbo.events`, for progress bars.
+        settings: Fields of `Settings`: method, prior, kappa, learning_rates, lr_search, steps, batch_size, seed...
+            Unless given, steps and batch_size are 12,000 and 32 for tokenised texts, 6,000 and 128 for all else.
             With prior="ptyl:FILE" the backbone starts at the mean of the source task's posterior.
 
     Returns:
         The best candidate, with its history.
 
     Raises:
-        ValueError: If a setting is wrong, the data are no classification data, or `out` holds a run of other settings.
+        ValueError: If a setting is wrong, the data do not fit the network, or `out` holds a run of other settings.
         FileExistsError: If `out` holds something else, or a finished run.
         OSError: If there is no space for the checkpoints.
         AllDivergedError: If every learning rate diverged.
+
+    Example:
+        >>> import torch, deelbo
+        >>> x = torch.randn(40, 3, generator=torch.Generator().manual_seed(0))
+        >>> model = torch.nn.Sequential(torch.nn.Linear(3, 8), torch.nn.Tanh(), torch.nn.Linear(8, 2))
+        >>> data = torch.utils.data.TensorDataset(x, (x[:, 0] > 0).long())
+        >>> result = deelbo.finetune(model, data, head="2", steps=30, batch_size=20, device="cpu")
+        >>> sorted(result.prior_variances), result.predict(x[:5]).shape
+        (['backbone', 'head'], torch.Size([5, 2]))
     """
-    chosen = Settings(**settings)
     head = head if head is None or isinstance(head, str) else list(head)  # as JSON gives it back
-    plain_set = train_set if plain_train_set is None else plain_train_set
-    folder = None if out is None else Path(out)
-    if log is not None and folder is None:
-        raise ValueError(f"log={log!r} needs a folder: out=...")
-    accelerator = make_accelerator(device, precision, log, folder)
+    sets = TrainingSets(train_set, train_set if plain_train_set is None else plain_train_set)
+    execution = Execution(device, precision, log, checkpoint_seconds)
+    folder = None if out is None else RunFolder(out)
+    accelerator = execution.accelerator(None if folder is None else folder.path)
     network = model.to(accelerator.device)
-    number = _check_data(network, train_set, plain_set, accelerator)
-    about = {**(about or {}), "num_data": number, "head": head, "precision": precision}
-    posterior = None if chosen.source is None else load_source(chosen.source, chosen.rank)
-    if chosen.source is not None:
-        about["prior_file"] = fingerprint(chosen.source)
-    make_method(chosen, network, head, number, posterior)  # what it refuses, it refuses before anything is written
-    if posterior is not None:
-        posterior.start(network, head)
+    few = sets.first_outputs(network, accelerator)
+    chosen = settings_for(kind_of(few.inputs), recognise_likelihood(few.labels), settings)
+    about = {"head": head, **about_run(chosen, execution), "num_data": sets.number}
     with ExitStack() as held:
+        resumed = False
         with accelerator.main_process_first():
-            if folder is not None and accelerator.is_main_process:
-                held.enter_context(locked(folder))
-            initial = _initial_state(folder, chosen, about, network, accelerator.is_main_process)
-        if log is not None:
-            accelerator.init_trackers("log")
-            held.callback(accelerator.end_training)
+            if folder is not None:
+                if accelerator.is_main_process:
+                    held.enter_context(folder.lock())
+                resumed = folder.check(chosen, about, network.state_dict())
+        run = TrainingRun(network, sets, chosen, execution, head, folder, resumed, about, listener=listener)
+        return run.train()
+
+
+def about_run(settings: Settings, execution: Execution) -> dict[str, Any]:
+    """Return what else must be the same when a run is continued: the precision, and the content of the prior's file."""
+    fingerprint = settings.prior_recipe().fingerprint()
+    return {"precision": execution.precision, **({} if fingerprint is None else {"prior_file": fingerprint})}
+
+
+@dataclass(frozen=True)
+class FirstOutputs:
+    """What a network makes of the first few examples: inputs, labels and outputs."""
+
+    inputs: Inputs
+    labels: Tensor
+    outputs: Tensor
+
+
+@dataclass(frozen=True)
+class TrainingSets:
+    """The training examples, twice.
+
+    Args:
+        augmented: Training examples with augmentation, if there is any.
+        plain: The same examples without.
+
+    Raises:
+        ValueError: If there are none, or not the same number.
+    """
+
+    augmented: Dataset
+    plain: Dataset
+
+    def __post_init__(self) -> None:
+        number, plain = len(self.augmented), len(self.plain)  # type: ignore[arg-type]
+        if number == 0:
+            raise ValueError("the training set is empty")
+        if number != plain:
+            raise ValueError(f"plain_train_set has {plain} examples, and train_set {number}")
+
+    @property
+    def number(self) -> int:
+        """N, the number of training examples."""
+        return len(self.plain)  # type: ignore[arg-type]
+
+    def first_outputs(self, network: nn.Module, accelerator: Any) -> FirstOutputs:
+        """Run a network on the first examples, two of them because some networks cannot take a batch of one."""
+        with (
+            own_randomness(accelerator.device),
+            torch.no_grad(),
+            accelerator.autocast(),
+            eval_mode(network),
+        ):
+            inputs, labels = fetch(self.plain, range(min(2, self.number)), accelerator.device)
+            return FirstOutputs(inputs, labels, network_output(network, inputs))
+
+
+@dataclass
+class TrainingRun:
+    """From a network and its examples to a result: the search over learning rates, in a folder or in memory.
+
+    Args:
+        network: The network with its pretrained weights.
+        sets: Training examples.
+        settings: Settings of the run.
+        execution: Where and how to compute.
+        head: Name of the classifier; found automatically in most networks if None.
+        folder: Folder of the run, already checked and locked; None to keep everything in memory.
+        resumed: Whether an unfinished run in the folder is continued.
+        about: What `run.json` keeps about the run beside its settings.
+        reader: How the network reads its inputs, so that the run's folder is enough to use it.
+        listener: Called with the events of the search.
+    """
+
+    network: nn.Module
+    sets: TrainingSets
+    settings: Settings
+    execution: Execution = field(default_factory=Execution)
+    head: Head = None
+    folder: RunFolder | None = None
+    resumed: bool = False
+    about: Mapping[str, Any] = field(default_factory=dict)
+    reader: InputReader | None = None
+    listener: events.Listener = events.ignore
+
+    def train(self) -> Result:
+        """Train all candidates and return the best one.
+
+        Raises:
+            ValueError: If the network does not fit the data or the settings.
+            AllDivergedError: If every learning rate diverged.
+        """
+        self._accelerator = self.execution.accelerator(None if self.folder is None else self.folder.path)
+        network = self.network.to(self._accelerator.device)
+        self._likelihood, self._num_outputs = self._make_likelihood(network)
+        self._recipe = self.settings.prior_recipe()
+        self._warn(self._make_method(network))  # what a method refuses, it refuses before anything is written
+        self._recipe.start(network, self.head)
+        with self._accelerator.main_process_first():
+            initial = self._initial_state(network)
+        if self.execution.log is not None:
+            self._accelerator.init_trackers("log")
+        try:
+            return self._search(network, initial)
+        finally:
+            if self.execution.log is not None:
+                self._accelerator.end_training()
+
+    def _make_likelihood(self, network: nn.Module) -> tuple[Likelihood, int]:
+        few = self.sets.first_outputs(network, self._accelerator)
+        likelihood = LIKELIHOODS[self.settings.likelihood].for_training(self.settings.class_weights)
+        likelihood.check(few.outputs, few.labels)
+        num_outputs = few.outputs.numel() // len(few.outputs)
+        if likelihood.needs_targets:
+            likelihood.fit(labels_of(self.sets.plain), num_outputs)
+        return likelihood.to(self._accelerator.device), num_outputs
+
+    def _make_method(self, network: nn.Module, likelihood: Likelihood | None = None) -> Method:
+        """Return the method for a network at its initial state."""
+        inputs = MethodInputs(
+            network=network,
+            prior=self._recipe.make(network, self.head),
+            likelihood=likelihood or self._likelihood,
+            num_data=self.sets.number,
+            num_outputs=self._num_outputs,
+            settings=self.settings,
+        )
+        return METHODS[self.settings.method].make(inputs)
+
+    def _warn(self, method: Method) -> None:
+        num_params = sum(group.num_params for group in method.prior.named_groups().values())
+        kappa = method.objective_scale / self.sets.number
+        for warning in self._likelihood.warnings(kappa, num_params, self.sets.number, self._num_outputs):
+            warnings.warn(warning, stacklevel=4)
+
+    def _initial_state(self, network: nn.Module) -> dict[str, Tensor]:
+        """Return the weights that every candidate starts from; those of an interrupted run from its folder."""
+        initial = copy.deepcopy(network.state_dict())
+        if self.folder is None:
+            return initial
+        if self.resumed:
+            return self.folder.initial_state()
+        if self._accelerator.is_main_process:
+            self.folder.begin(self.settings, self.about, initial)
+        return initial
+
+    def _search(self, network: nn.Module, initial: dict[str, Tensor]) -> Result:
+        accelerator = self._accelerator
         called = accelerator.prepare_model(network) if accelerator.num_processes > 1 else network
 
         def make_candidate(rate: float) -> Candidate:
             network.load_state_dict(initial)
-            method = make_method(chosen, called, head, number, posterior)
-            return Candidate(called, method, train_set, plain_set, rate, chosen, accelerator)
+            likelihood = copy.deepcopy(self._likelihood)
+            return Candidate(
+                called,
+                method=self._make_method(called, likelihood),
+                likelihood=likelihood,
+                train_set=self.sets.augmented,
+                plain_set=self.sets.plain,
+                learning_rate=rate,
+                settings=self.settings,
+                accelerator=accelerator,
+            )
 
-        writes = folder is not None and accelerator.is_main_process
-        store = MemoryStore() if folder is None else FolderStore(folder / "checkpoints", writes)
-        search = Search(chosen, make_candidate, store, checkpoint_seconds, report or (lambda event: None))
+        writes = accelerator.is_main_process
+        store: Store = MemoryStore() if self.folder is None else self.folder.checkpoints(writes)
+        search = Search(self.settings, make_candidate, store, self.execution.checkpoint_seconds, self.listener)
         try:
             with own_randomness(accelerator.device):
                 rate, state = search.run()
         except AllDivergedError:
-            if folder is not None and writes:  # other rates would be refused as other settings of this run
-                shutil.rmtree(folder / "checkpoints")
-                (folder / "run.json").unlink()
+            if self.folder is not None and writes:
+                self.folder.abandon()
             raise
         winner = make_candidate(rate)
         winner.restore(state)
-        notes = [kept[1] for r in chosen.learning_rates if (kept := store.get(r)) is not None]
-        result = _result(winner, search.values, notes, source)
+        notes = [kept[1] for r in self.settings.learning_rates if (kept := store.get(r)) is not None]
+        result = self._result(winner, search.values, notes)
         accelerator.wait_for_everyone()
-        if folder is not None and writes:
-            result.write(folder, {"about": about})
-            shutil.rmtree(folder / "checkpoints")
-    return result
+        if self.folder is not None and writes:
+            result.write(self.folder, self.about)
+        return result
 
-
-def _check_data(network: nn.Module, train_set: Dataset, plain_set: Dataset, accelerator: Any) -> int:
-    """Return N, if two examples look like those of classification.
-
-    Raises:
-        ValueError: If they do not.
-    """
-    number, plain = len(train_set), len(plain_set)  # type: ignore[arg-type]
-    if number == 0:
-        raise ValueError("the training set is empty")
-    if number != plain:
-        raise ValueError(f"plain_train_set has {plain} examples, and train_set {number}")
-    few = min(2, number)  # some networks cannot take a batch of one
-    modes = {module: module.training for module in network.modules()}
-    try:
-        with own_randomness(accelerator.device), torch.no_grad(), accelerator.autocast():
-            inputs, labels = fetch(plain_set, range(few), accelerator.device)
-            output = logits(network.eval(), inputs)
-    finally:
-        for module, training in modes.items():
-            module.training = training
-    if labels.shape != (few,) or labels.is_floating_point() or labels.is_complex():
-        raise ValueError(f"a label must be one whole number, not {labels[0].tolist()}")
-    if output.ndim != 2 or len(output) != few:
-        raise ValueError(f"the network must give logits, [examples, classes], not {list(output.shape)}")
-    return number
-
-
-def _result(
-    winner: Candidate, values: dict[int, dict[float, float]], notes: list[dict[str, Any]], source: LoadedModel | None
-) -> Result:
-    """Sum up a search: its best candidate, and the histories of all."""
-    method: Any = winner.method
-    network = unwrap(winner.network)
-    return Result(
-        model=network.eval(),
-        settings=winner.settings,
-        learning_rate=winner.learning_rate,
-        objective=values[winner.settings.steps][winner.learning_rate],
-        prior_variances=method.prior.variances,
-        scale=method.posterior.scale.item() if isinstance(method, Variational) else None,
-        history=[row for each in notes for row in each["history"]],
-        values=values,
-        num_data=winner.num_data,
-        num_params=sum(p.numel() for p in trainable(network).values()),
-        speed=_speed([each["clock"] for each in notes]),
-        source=source,
-    )
-
-
-def _initial_state(
-    folder: Path | None, settings: Settings, about: dict[str, Any], network: nn.Module, writes: bool
-) -> dict[str, Tensor]:
-    """Return the weights that every candidate starts from; of an interrupted run, those that it started from."""
-    initial = copy.deepcopy(network.state_dict())
-    if folder is None:
-        return initial
-    if not check_folder(folder, settings, about):
-        check_space(folder, initial, settings)
-        if writes:
-            shutil.rmtree(folder / "checkpoints", ignore_errors=True)  # of a run that lost its run.json
-            write_tensors(folder / "checkpoints" / "initial.safetensors", initial)
-            opening = {"schema": SCHEMA, "status": "training", "settings": settings.as_dict(), "about": about}
-            write_json(folder / "run.json", opening)
-        return initial
-    return read_tensors(folder / "checkpoints" / "initial.safetensors")[0]
+    def _result(self, winner: Candidate, values: dict[int, dict[float, float]], notes: list[dict[str, Any]]) -> Result:
+        """Sum up a search: its best candidate, and the histories of all."""
+        network, method = unwrap(winner.network), winner.method
+        return Result(
+            model=network.eval(),
+            settings=self.settings,
+            likelihood=winner.likelihood.cpu(),
+            learning_rate=winner.learning_rate,
+            objective=values[self.settings.steps][winner.learning_rate],
+            objective_scale=method.objective_scale,
+            prior_variances=method.prior.variances,
+            learned={**winner.likelihood.learned(), **method.learned()},
+            history=[row for note in notes for row in note["history"]],
+            values=values,
+            num_data=self.sets.number,
+            num_params=sum(p.numel() for p in trainable(network).values()),
+            speed=_speed([note["clock"] for note in notes]),
+            reader=self.reader,
+        )
 
 
 def _speed(clocks: Iterable[dict[str, float]]) -> dict[str, float]:
@@ -208,5 +318,5 @@ def _speed(clocks: Iterable[dict[str, float]]) -> dict[str, float]:
         "outside_network": 1 - total["network"] / steps,
         "data": total["data"] / steps,
         "seconds": total["steps"],
-        "seconds_objective": total["values"],
+        "seconds_objective": total["objective"],
     }

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
 
+from deelbo._modules import eval_mode
 from deelbo.attachment import Attachment
 from deelbo.posteriors import GaussianPosterior
 from deelbo.priors import GaussianPrior
@@ -80,9 +80,9 @@ class DataEmphasizedELBO(nn.Module):
                 "no gradient has come from a posterior.sample() block since the last objective.backward(): "
                 "call loss.backward() inside the block"
             )
-        self.add_rest(loss_scale)
+        self.add_kl_gradient(loss_scale)
 
-    def add_rest(self, loss_scale: float) -> None:
+    def add_kl_gradient(self, loss_scale: float) -> None:
         """Do what `backward` says, unasked; for hooks."""
         self.posterior.collected, self.posterior.finished = False, True
         self.posterior.average_scale_gradient()
@@ -128,7 +128,7 @@ class DataEmphasizedELBO(nn.Module):
             samples: Number of draws.
             seed: Of the draws; the same draws serve all candidates, and training's own sequence is left alone.
         """
-        with _eval_mode(self.posterior.model):
+        with eval_mode(self.posterior.model):
             values = [v for v, _ in self._draws(log_likelihood_fn, samples, seed)]
         return self.value(torch.stack(values).mean())
 
@@ -145,7 +145,7 @@ class DataEmphasizedELBO(nn.Module):
             samples: S, the number of draws.
             seed: Of the draws.
         """
-        with _eval_mode(self.posterior.model):
+        with eval_mode(self.posterior.model):
             terms = [self.kappa * v + ratio for v, ratio in self._draws(log_likelihood_fn, samples, seed, ratios=True)]
         return torch.logsumexp(torch.stack(terms), 0) - math.log(samples)
 
@@ -164,18 +164,6 @@ class DataEmphasizedELBO(nn.Module):
                     )
                 ratio = self.prior.log_prob() - self.posterior.log_prob() if ratios else torch.zeros(())
             yield value.reshape(()), ratio
-
-
-@contextmanager
-def _eval_mode(model: nn.Module) -> Iterator[None]:
-    """Put a network into eval mode, and each of its modules back into its own mode after."""
-    training = [module for module in model.modules() if module.training]
-    model.eval()
-    try:
-        yield
-    finally:
-        for module in training:
-            module.training = True
 
 
 def _check_same_weights(posterior: GaussianPosterior, prior: GaussianPrior) -> None:

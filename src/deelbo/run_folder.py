@@ -1,98 +1,239 @@
-"""The folder of a run while it trains: whose it is, what may be there, and whether there is space."""
+"""The folder of a run: the only file that knows what is in it, and the only one that writes it.
+
+run.json               what the run is and, when it is finished, what it learned; written last
+checkpoints/           states of the candidates while it trains
+model.safetensors      weights; posterior.safetensors the scale; history.csv a row for each epoch
+architecture/          configuration and tokenizer of a Hugging Face model
+assessment.json        results on the test set in detail
+report.html            the page that shows them
+"""
 
 from __future__ import annotations
 
+import csv
 import re
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
-from deelbo._extras import require
-from deelbo.result import read_run
+from deelbo._files import locked, read_json, read_tensors, write_json, write_tensors, write_text
+from deelbo._wording import csv_text
+from deelbo.optimizers import OPTIMIZERS
+from deelbo.training.search import FolderStore
 from deelbo.training.settings import Settings
 
+SCHEMA = 3  # of run.json
 _CHECKPOINT = re.compile(r"(initial|learning-rate-.+)\.safetensors|\..+\.part")
+# Where the data are does not matter while they are the same.
+_NOT_COMPARED = ("data", "data_dir", "text_column", "label_column")
 
 
-@contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Hold a folder or file against other processes; the operating system lets go if this one dies.
-
-    Raises:
-        FileExistsError: If another process has it.
-    """
-    filelock = require("filelock", "training")
-    path = path.resolve()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    place = path.parent / f".{path.name}.lock"
-    lock = filelock.FileLock(place)
-    try:
-        lock.acquire(timeout=0)
-    except filelock.Timeout:
-        raise FileExistsError(f"another process is at work on {path}") from None
-    try:
-        yield
-    finally:
-        place.unlink(missing_ok=True)  # first, while it is held
-        lock.release()
-
-
-def run_differences(run: dict[str, Any], settings: Settings, about: dict[str, Any]) -> list[str]:
-    """Say how a stored run differs from what is wanted, one line each."""
-    stored = run.get("about", {})
-    # Where the data are does not matter while they are the same.
-    compared = {name: value for name, value in about.items() if name not in ("data", "data_dir") and name in stored}
-    differences = settings.differences(run["settings"])
-    return differences + [f"{n}: {stored[n]!r} -> {v!r}" for n, v in compared.items() if stored[n] != v]
-
-
-def check_folder(folder: Path, settings: Settings, about: dict[str, Any]) -> bool:
-    """Tell whether a folder holds an unfinished run of these settings, which can be resumed.
+class RunFolder:
+    """A folder that holds one run, or will.
 
     Args:
-        folder: Of the run.
-        settings: Of the run.
-        about: Further entries, compared where both have them.
-
-    Raises:
-        FileExistsError: If it holds a finished run, or something else.
-        ValueError: If it holds an unfinished run of other settings.
+        path: The folder; made when it is first written to.
     """
-    if folder.exists() and not folder.is_dir():
-        raise FileExistsError(f"{folder} is a file; choose a new folder")
-    if not (folder / "run.json").exists():
-        if folder.exists() and not all(map(_left_over, folder.iterdir())):
-            raise FileExistsError(f"{folder} holds something else than a run; choose a new folder")
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+
+    # ---- what is there ----
+
+    @property
+    def status(self) -> str:
+        """Return "none", "training", "trained" (without a report) or "finished" (with one)."""
+        if not (self.path / "run.json").is_file():
+            return "none"
+        if self.read()["status"] != "finished":
+            return "training"
+        return "finished" if self.report_path.is_file() else "trained"
+
+    @property
+    def report_path(self) -> Path:
+        """Path of the page that shows the run."""
+        return self.path / "report.html"
+
+    @property
+    def architecture(self) -> Path:
+        """Folder with the configuration and tokenizer of a Hugging Face model."""
+        return self.path / "architecture"
+
+    def read(self) -> dict[str, Any]:
+        """Read `run.json`.
+
+        Raises:
+            FileNotFoundError: If there is none.
+            ValueError: If it is damaged, something else, or from another version of deelbo.
+        """
+        path = self.path / "run.json"
+        if not path.is_file():
+            raise FileNotFoundError(f"{self.path} is no run: there is no run.json in it")
+        run = read_json(path)
+        if not isinstance(run, dict) or "schema" not in run or "status" not in run:
+            raise ValueError(f"{path} is not a run's")
+        if run["schema"] != SCHEMA:
+            raise ValueError(f"{path} has schema {run['schema']}; this version of deelbo reads {SCHEMA}")
+        return run
+
+    def read_finished(self) -> dict[str, Any]:
+        """Read `run.json` of a run whose training is finished.
+
+        Raises:
+            FileNotFoundError: If there is no run.
+            ValueError: If it is unfinished or damaged.
+        """
+        run = self.read()
+        if run["status"] != "finished":
+            raise ValueError(
+                f"{self.path} is an unfinished run; call finetune(..., out={str(self.path)!r}) to continue it"
+            )
+        return run
+
+    def read_weights(self) -> dict[str, Tensor]:
+        """Read the weights of a finished run."""
+        return read_tensors(self.path / "model.safetensors")[0]
+
+    def read_history(self) -> list[dict[str, float]]:
+        """Read the rows of `history.csv`."""
+        with (self.path / "history.csv").open(newline="") as file:
+            return [{name: float(value) for name, value in row.items() if value} for row in csv.DictReader(file)]
+
+    def read_assessment(self) -> dict[str, Any] | None:
+        """Read the results on the test set, if the run was tested."""
+        path = self.path / "assessment.json"
+        return read_json(path) if path.is_file() else None
+
+    # ---- whether a run may begin or continue ----
+
+    def lock(self) -> AbstractContextManager[None]:
+        """Hold the folder against other processes inside the block; see `locked`."""
+        return locked(self.path)
+
+    def differences(self, settings: Settings, about: Mapping[str, Any]) -> list[str]:
+        """Say how the stored run differs from what is wanted, one line each.
+
+        Args:
+            settings: Settings that are wanted.
+            about: Further entries, compared where both have them.
+        """
+        run = self.read()
+        stored = run.get("about", {})
+        compared = {name: value for name, value in about.items() if name not in _NOT_COMPARED and name in stored}
+        differences = settings.differences(run["settings"])
+        return differences + [f"{n}: {stored[n]!r} -> {v!r}" for n, v in compared.items() if stored[n] != v]
+
+    def check(self, settings: Settings, about: Mapping[str, Any], weights: Mapping[str, Tensor]) -> bool:
+        """Tell whether there is an unfinished run of these settings to continue; if not, whether a new one may begin.
+
+        Args:
+            settings: Settings of the run.
+            about: Further entries, compared where both have them.
+            weights: Weights of the network, whose copies need space.
+
+        Raises:
+            FileExistsError: If the folder holds a finished run, or something else.
+            ValueError: If it holds an unfinished run of other settings.
+            OSError: If there is not enough space for a new run.
+        """
+        if self.path.exists() and not self.path.is_dir():
+            raise FileExistsError(f"{self.path} is a file; choose a new folder")
+        status = self.status
+        if status in ("trained", "finished"):
+            raise FileExistsError(f"{self.path} holds a finished run; choose a new folder")
+        if status == "training":
+            if differences := self.differences(settings, about):
+                lines = "\n  ".join(differences)
+                raise ValueError(f"{self.path} holds an unfinished run with other settings:\n  {lines}")
+            return True
+        if self.path.exists() and not all(map(_left_over, self.path.iterdir())):
+            raise FileExistsError(f"{self.path} holds something else than a run; choose a new folder")
+        self._check_space(weights, settings)
         return False
-    run = read_run(folder)
-    if run["status"] == "finished":
-        raise FileExistsError(f"{folder} holds a finished run; choose a new folder")
-    if differences := run_differences(run, settings, about):
-        raise ValueError(f"{folder} holds an unfinished run with other settings:\n  " + "\n  ".join(differences))
-    return True
+
+    def _check_space(self, weights: Mapping[str, Tensor], settings: Settings) -> None:
+        existing = next(p for p in (self.path, *self.path.absolute().parents) if p.exists())
+        copies = 1 + OPTIMIZERS[settings.optimizer].buffers  # the weights and the optimizer's buffers
+        size = sum(value.numel() * value.element_size() for value in weights.values())
+        needed = size * (copies * (len(settings.learning_rates) + 1) + 2) + 5_000_000  # the report and the rest
+        free = shutil.disk_usage(existing).free
+        if free < needed:
+            raise OSError(
+                f"no space: a run needs {needed / 1e9:.2g} GB in {self.path}, and {free / 1e9:.2g} GB are free"
+            )
+
+    # ---- writing ----
+
+    def begin(self, settings: Settings, about: Mapping[str, Any], initial: dict[str, Tensor]) -> None:
+        """Write what a new run starts from."""
+        shutil.rmtree(self.path / "checkpoints", ignore_errors=True)  # of a run that lost its run.json
+        write_tensors(self.path / "checkpoints" / "initial.safetensors", initial)
+        self._write_run({"status": "training", "settings": settings.as_dict(), "about": dict(about)})
+
+    def initial_state(self) -> dict[str, Tensor]:
+        """Read the weights that an interrupted run started from."""
+        return read_tensors(self.path / "checkpoints" / "initial.safetensors")[0]
+
+    def checkpoints(self, writes: bool = True) -> FolderStore:
+        """Return the store of the candidates' states; `writes` is False in all processes but one."""
+        return FolderStore(self.path / "checkpoints", writes)
+
+    def abandon(self) -> None:
+        """Remove a run that diverged: other learning rates would be refused as other settings of it."""
+        shutil.rmtree(self.path / "checkpoints")
+        (self.path / "run.json").unlink()
+
+    def finish(
+        self,
+        run: Mapping[str, Any],
+        weights: Mapping[str, Tensor],
+        history: Sequence[Mapping[str, float]],
+        write_files: Callable[[Path], None] | None = None,
+    ) -> None:
+        """Write a finished run, `run.json` last, and let the checkpoints go.
+
+        Args:
+            run: Entries of `run.json`.
+            weights: Weights of the network.
+            history: A row for each epoch of each candidate.
+            write_files: Writes configuration and tokenizer of the model into a folder, if it has some.
+        """
+        write_tensors(self.path / "model.safetensors", dict(weights))
+        if (scale := run["learned"].get("scale")) is not None:
+            write_tensors(self.path / "posterior.safetensors", {"scale": torch.tensor(scale, dtype=torch.float64)})
+        write_text(self.path / "history.csv", csv_text(history))
+        if write_files is not None:
+            write_files(self.architecture)
+        self._write_run({"status": "finished", **run})
+        self.tidy()
+
+    def tidy(self) -> None:
+        """Let the checkpoints of a finished run go."""
+        shutil.rmtree(self.path / "checkpoints", ignore_errors=True)
+
+    def write_test_results(self, assessment: dict[str, Any] | None, skipped: Sequence[str]) -> None:
+        """Keep the results on the test set, if there is one, and the names of the inputs that were left out."""
+        if assessment is not None:
+            write_json(self.path / "assessment.json", assessment)
+        metrics = None if assessment is None else assessment["metrics"]
+        self._write_run({**self.read(), "metrics": metrics, "skipped": list(skipped)})
+
+    def write_report(self, page: str) -> Path:
+        """Write the page that shows the run, and return its path."""
+        write_text(self.report_path, page)
+        return self.report_path
+
+    def _write_run(self, run: dict[str, Any]) -> None:
+        write_json(self.path / "run.json", {"schema": SCHEMA, **run})
 
 
 def _left_over(path: Path) -> bool:
     """Whether something is from a run that was cut off before its `run.json`, or that diverged."""
     if path.name == "checkpoints" and path.is_dir():
-        return all(_CHECKPOINT.fullmatch(each.name) for each in path.iterdir())
+        return all(_CHECKPOINT.fullmatch(file.name) for file in path.iterdir())
     return (path.name == "log" and path.is_dir()) or path.suffix == ".part"
-
-
-def check_space(folder: Path, weights: dict[str, Tensor], settings: Settings) -> None:
-    """Refuse a disk that the checkpoints would fill.
-
-    Raises:
-        OSError: If there is not enough space.
-    """
-    place = next(p for p in (folder, *folder.absolute().parents) if p.exists())
-    copies = 2 if settings.optimizer == "sgd" else 3  # the weights and the optimizer's buffers
-    size = sum(value.numel() * value.element_size() for value in weights.values())
-    needed = size * (copies * (len(settings.learning_rates) + 1) + 2) + 5_000_000  # the report and the rest
-    free = shutil.disk_usage(place).free
-    if free < needed:
-        raise OSError(f"no space: a run needs {needed / 1e9:.2g} GB in {folder}, and {free / 1e9:.2g} GB are free")

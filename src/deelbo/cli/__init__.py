@@ -6,6 +6,8 @@ import io
 import sys
 from collections.abc import Sequence
 
+from deelbo.cli.wording import as_options
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code: 0, 2 for bad input, 1 for training that failed, 130 for Ctrl-C.
@@ -42,14 +44,21 @@ def _explain(error: Exception) -> tuple[str | None, int]:
     """Return one line and an exit code for what a user can mend; no line for a fault of ours."""
     if (formatted := getattr(error, "format_message", None)) is not None:  # wrong options
         return f"{formatted()} (--help lists the options)", 2
-    line = "; ".join(part.strip() for part in str(error).splitlines() if part.strip())
-    if type(error).__name__ == "Interrupted":
-        return line, 130
-    if type(error).__name__ in ("AllDivergedError", "DivergedError", "FailedRunsError"):
-        return line, 1
+    line = _in_options("; ".join(part.strip() for part in str(error).splitlines() if part.strip()))
+    if (code := getattr(error, "exit_code", None)) is not None:
+        return line, code
     if isinstance(error, ModuleNotFoundError):
         ours = (error.name or "").split(".")[0] in ("typer", "rich")
         return (f'{error.name} is missing: pip install "deelbo[training]"' if ours else line), 2
     if isinstance(error, OSError) and error.strerror:
         return f"{error.strerror}: {error.filename}" if error.filename else error.strerror, 2
     return (line, 2) if isinstance(error, (ValueError, OSError)) else (None, 1)
+
+
+def _in_options(message: str) -> str:
+    """Return a message in the words of the command line, if the libraries that it needs are there."""
+    try:
+        from deelbo.cli.app import option_names
+    except ModuleNotFoundError:
+        return message
+    return as_options(message, option_names())

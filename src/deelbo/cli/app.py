@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -35,7 +35,17 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def common(
-    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Say which.")] = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks; allowed anywhere in a command.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and stop.")
+    ] = False,
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Show the traceback of an error; allowed anywhere in a command.")
+    ] = False,
 ) -> None:
     """Fine-tune pretrained networks without a validation set: the regularisation is learned."""
+
+
+def option_names() -> set[str]:
+    """Return the names of the arguments of all commands."""
+    group: Any = typer.main.get_command(app)
+    return {parameter.name for command in group.commands.values() for parameter in command.params}

@@ -11,48 +11,66 @@ import typer
 from rich.console import Console
 
 from deelbo.cli import options
-from deelbo.cli.progress import ComparisonProgress, Interrupted
-from deelbo.compare import names
-from deelbo.compare_job import CompareRequest, compare_job
-from deelbo.job import Job
-
-METHODS = ",".join(names())
+from deelbo.cli.progress import ComparisonProgress
+from deelbo.compare import STRATEGIES
+from deelbo.compare.engines import ENGINES
+from deelbo.errors import Interrupted
+from deelbo.jobs.compare import CompareRequest, compare_job
+from deelbo.priors import PRIORS
+from deelbo.specs import DataSpec, ModelSpec
 
 
 def compare(
-    data: Annotated[str, typer.Argument(help="Folder of images, table of texts, or a name such as cifar10.")],
-    model: Annotated[str, typer.Option(help="As in deelbo finetune; several with commas between them.")],
+    data: options.Data,
+    model: Annotated[str, typer.Option(help="Models as in deelbo finetune, with commas between them.")],
     out: Annotated[Path, typer.Option(help="Folder for results.csv, results.md, compare.html and the records.")],
-    methods: Annotated[str, typer.Option(help="With commas between them.")] = METHODS,
+    methods: Annotated[str, typer.Option(help=f"Methods with commas between them. {STRATEGIES.help()}")] = ",".join(
+        STRATEGIES.names()
+    ),
+    task: options.Task = None,
+    multilabel: options.Multilabel = False,
+    class_weights: options.ClassWeights = "none",
     train_sizes: Annotated[
-        options.Text, options.option("Training subsets by class, such as 100,1000; everything if not given.")
+        options.Text, options.option("Sizes of training subsets by class, such as 100,1000; everything if not given.")
     ] = None,
-    seeds: Annotated[str, typer.Option(help="A training subset for each.")] = "1001",
-    priors: Annotated[str, typer.Option(help="l2-sp, l2-zero, ptyl:FILE.")] = "l2-sp",
-    kappas: Annotated[options.Text, options.option("Of de-elbo: numbers, D/N, or sweep for ten from 1 to D.")] = None,
+    seeds: Annotated[str, typer.Option(help="Seeds with commas between them; each has a training subset.")] = "1001",
+    priors: Annotated[str, typer.Option(help=f"Priors with commas between them. {PRIORS.help()}")] = "l2-sp",
+    kappas: Annotated[
+        options.Text, options.option("Emphases of the data for de-elbo: numbers, D/N, or sweep for ten from 1 to D.")
+    ] = None,
     records: Annotated[
-        Path | None, options.option("Where single runs are kept, to be shared; OUT/records if not given.")
+        Path | None, options.option("Folder where single runs are kept, to be shared; OUT/records if not given.")
     ] = None,
-    engine: Annotated[str, typer.Option(help="local or ray.")] = "local",
-    jobs: Annotated[int, typer.Option(help="Of local: runs at a time, which share the threads.")] = 1,
+    engine: Annotated[str, typer.Option(help=f"Where runs are made. {ENGINES.help()}")] = "local",
+    jobs: Annotated[int, typer.Option(help="Number of runs at a time on this machine, which share its threads.")] = 1,
     ray_address: Annotated[
-        options.Text, options.option("Of ray: a running cluster's; its own on this machine if not given.")
+        options.Text, options.option("Address of a running Ray cluster; one is started here if not given.")
     ] = None,
-    cpus: Annotated[float, typer.Option(help="Of ray: for each run.")] = 1,
-    gpus: Annotated[float, typer.Option(help="Of ray: for each run.")] = 0,
-    learning_rates: Annotated[str, typer.Option(help="Candidates of all methods.")] = "0.1,0.01,0.001,0.0001",
-    lr_search: Annotated[str, typer.Option(help="Of de-elbo and elbo: race or grid.")] = "race",
-    strengths: Annotated[str, typer.Option(help="Of the grids: alpha/N and beta/N.")] = "0.01,0.001,0.0001,1e-5,1e-6,0",
+    cpus: Annotated[float, typer.Option(help="Number of cores for each run on Ray.")] = 1,
+    gpus: Annotated[float, typer.Option(help="Number of GPUs for each run on Ray.")] = 0,
+    learning_rates: Annotated[
+        str, typer.Option(help="Candidates for the learning rate of all methods.")
+    ] = "0.1,0.01,0.001,0.0001",
+    lr_search: Annotated[
+        str, typer.Option(help="How de-elbo and elbo choose the learning rate: race or grid.")
+    ] = "race",
+    strengths: Annotated[
+        str, typer.Option(help="Candidates for the strengths alpha/N and beta/N of the grids.")
+    ] = "0.01,0.001,0.0001,1e-5,1e-6,0",
     ptyl_variances: Annotated[
-        options.Text, options.option("Of the grids with ptyl: lambda; 1,10,...,1e9 if not given.")
+        options.Text, options.option("Candidates for lambda of the grids with prior ptyl; 1,10,...,1e9 if not given.")
     ] = None,
-    bo_iterations: Annotated[int | None, options.option("Of map-bo; 35 for images, 11 for texts.")] = None,
-    bo_runs: Annotated[int, typer.Option(help="Of map-bo: repetitions.")] = 1,
-    clml_samples: Annotated[int, typer.Option(help="Of la-clml: draws at each temperature.")] = 20,
-    temperatures: Annotated[str, typer.Option(help="Of la-clml.")] = "1,0.1,0.01,0.001,0.0001",
+    bo_iterations: Annotated[
+        int | None, options.option("Number of runs of one map-bo; 35 for images, 11 for texts.")
+    ] = None,
+    bo_runs: Annotated[int, typer.Option(help="Number of repetitions of map-bo.")] = 1,
+    clml_samples: Annotated[int, typer.Option(help="Number of draws at each temperature of la-clml.")] = 20,
+    temperatures: Annotated[
+        str, typer.Option(help="Candidates for the temperature of la-clml.")
+    ] = "1,0.1,0.01,0.001,0.0001",
     steps: options.Steps = None,
     batch_size: options.BatchSize = None,
-    test_size: Annotated[int | None, options.option("Test on a subset by class.")] = None,
+    test_size: Annotated[int | None, options.option("Number of test examples to use; all if not given.")] = None,
     test_fraction: options.TestFraction = None,
     head: options.Head = None,
     weights: options.Weights = None,
@@ -67,38 +85,47 @@ def compare(
     precision: options.Precision = "no",
     quiet: options.Quiet = False,
 ) -> None:
-    """Compare methods on DATA: accuracy, NLL, ECE and time; finished runs are never repeated."""
-    models = _words(model)
-    job = Job(
-        data, models[0], data_dir, text_column, label_column, None, test_fraction, weights, head, image_size, flip,
-        max_length, skip_bad,
-    )  # fmt: skip
+    """Compare methods on DATA: test results and time; finished runs are never repeated."""
+    limits = {
+        "bo_iterations": bo_iterations,
+        "ptyl_variances": None if ptyl_variances is None else options.numbers("ptyl_variances", ptyl_variances),
+    }
+    shared = {"steps": steps, "batch_size": batch_size}
     request = CompareRequest(
-        job=job,
+        data_spec=DataSpec(
+            data=data,
+            data_dir=data_dir,
+            text_column=text_column,
+            label_column=label_column,
+            task=options.chosen_task(task, multilabel),
+            test_fraction=test_fraction,
+            flip=flip,
+            skip_bad=skip_bad,
+        ),
+        model_specs=tuple(
+            ModelSpec(name, weights, head, image_size, max_length) for name in options.words("model", model)
+        ),
         out=out,
         records=records,
-        methods=tuple(_words(methods)),
-        models=tuple(models),
-        priors=tuple(_words(priors)),
-        train_sizes=(None,) if train_sizes is None else options.numbers("--train-sizes", train_sizes, int),
-        seeds=options.numbers("--seeds", seeds, int),
-        kappas=None if kappas is None else tuple(_words(kappas)),
+        methods=options.words("methods", methods),
+        priors=options.words("priors", priors),
+        train_sizes=(None,) if train_sizes is None else options.numbers("train_sizes", train_sizes, int),
+        seeds=options.numbers("seeds", seeds, int),
+        kappas=None if kappas is None else options.words("kappas", kappas),
         test_size=test_size,
         precision=precision,
-        settings={name: value for name, value in (("steps", steps), ("batch_size", batch_size)) if value is not None},
+        settings={
+            "class_weights": class_weights,
+            **{name: value for name, value in shared.items() if value is not None},
+        },
         options={
-            "learning_rates": options.numbers("--learning-rates", learning_rates),
+            "learning_rates": options.numbers("learning_rates", learning_rates),
             "lr_search": lr_search,
-            "strengths": options.numbers("--strengths", strengths),
+            "strengths": options.numbers("strengths", strengths),
             "bo_runs": bo_runs,
             "clml_samples": clml_samples,
-            "temperatures": options.numbers("--temperatures", temperatures),
-            **({} if bo_iterations is None else {"bo_iterations": bo_iterations}),
-            **(
-                {}
-                if ptyl_variances is None
-                else {"ptyl_variances": options.numbers("--ptyl-variances", ptyl_variances)}
-            ),
+            "temperatures": options.numbers("temperatures", temperatures),
+            **{name: value for name, value in limits.items() if value is not None},
         },
         engine=engine,
         jobs=jobs,
@@ -112,15 +139,8 @@ def compare(
             page = compare_job(request, progress)
         except KeyboardInterrupt:
             again = shlex.join(["deelbo", *sys.argv[1:]])
-            raise Interrupted(f"interrupted; finished runs are kept, and the same command goes on: {again}") from None
+            raise Interrupted(f"interrupted; finished runs are kept, and the same command continues: {again}") from None
     if not quiet:
         console = Console(soft_wrap=True, highlight=False, markup=False)
         console.print((out / "results.md").read_text())
         console.print(f"page: {page}")
-
-
-def _words(text: str) -> list[str]:
-    words = [word.strip() for word in text.split(",")]
-    if not all(words):
-        raise ValueError(f"{text!r}: words with commas between them")
-    return words

@@ -7,12 +7,13 @@ from typing import Annotated
 
 import typer
 
+from deelbo.cli import options
 from deelbo.result import load
 
 
 def export(
-    run: Annotated[Path, typer.Argument(help="Folder of a finished run.")],
-    folder: Annotated[Path, typer.Argument(help="A new folder.")],
+    run: options.Run,
+    folder: Annotated[Path, typer.Argument(help="A new folder for the network.")],
 ) -> None:
     """Write the plain network of RUN into FOLDER, for use without deelbo.
 

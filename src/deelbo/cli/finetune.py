@@ -13,36 +13,53 @@ from rich.console import Console
 from rich.table import Table
 
 from deelbo.cli import options
-from deelbo.cli.progress import Interrupted, RunProgress
-from deelbo.job import Job, run_job
+from deelbo.cli.progress import RunProgress
+from deelbo.errors import Interrupted
+from deelbo.jobs.finetune import Metrics, finetune_job
+from deelbo.optimizers import OPTIMIZERS
+from deelbo.priors import PRIORS
 from deelbo.result import Result
+from deelbo.specs import DataSpec, ModelSpec
+from deelbo.training.device import Execution
+from deelbo.training.method import METHODS
 
 
 def finetune(
-    data: Annotated[str, typer.Argument(help="Folder of images, table of texts, or a name such as cifar10.")],
-    model: Annotated[str, typer.Option(help="timm:NAME, torchvision:NAME, hf:NAME, offline:NAME or module:factory.")],
-    out: Annotated[Path, typer.Option(help="The run's folder; an unfinished run in it is resumed.")],
+    data: options.Data,
+    model: options.Model,
+    out: Annotated[Path, typer.Option(help="Folder of the run; an unfinished run in it is continued.")],
+    task: options.Task = None,
+    multilabel: options.Multilabel = False,
+    class_weights: options.ClassWeights = "none",
     head: options.Head = None,
     weights: options.Weights = None,
-    method: Annotated[str, typer.Option(help="de-elbo, elbo, la-lml or map.")] = "de-elbo",
-    prior: Annotated[str, typer.Option(help="l2-sp, l2-zero, per-layer or ptyl:FILE (deelbo prior).")] = "l2-sp",
-    rank: Annotated[int, typer.Option(help="Of ptyl: deviations of the source task that are used.")] = 5,
-    diagonal: Annotated[float, typer.Option(help="Of ptyl: added to the covariance's diagonal.")] = 0.1,
-    prior_variances: Annotated[options.Text, options.option("Of map: backbone=0.1,head=1; inf for none.")] = None,
-    kappa: Annotated[float | None, options.option("How much the data count; D/N if not given.")] = None,
-    learning_rates: Annotated[str, typer.Option(help="Candidates.")] = "0.1,0.01,0.001,0.0001",
-    lr_search: Annotated[str, typer.Option(help="race (drops candidates early) or grid (each in full).")] = "race",
+    method: Annotated[str, typer.Option(help=f"How to regularise. {METHODS.help()}")] = "de-elbo",
+    prior: Annotated[str, typer.Option(help=f"Prior over the weights. {PRIORS.help()}")] = "l2-sp",
+    rank: Annotated[int, typer.Option(help="Number of deviations of the source task that the prior ptyl uses.")] = 5,
+    diagonal: Annotated[float, typer.Option(help="What the prior ptyl adds to its covariance's diagonal.")] = 0.1,
+    prior_variances: Annotated[
+        options.Text, options.option("Fixed variances of method map, such as backbone=0.1,head=1; inf for none.")
+    ] = None,
+    kappa: Annotated[float | None, options.option("How much the data are emphasised; D/N if not given.")] = None,
+    learning_rates: Annotated[
+        str, typer.Option(help="Candidates for the learning rate, with commas between them.")
+    ] = "0.1,0.01,0.001,0.0001",
+    lr_search: Annotated[
+        str, typer.Option(help="race drops candidates early, grid trains each of them in full.")
+    ] = "race",
     steps: options.Steps = None,
     batch_size: options.BatchSize = None,
-    optimizer: Annotated[str, typer.Option(help="sgd or adamw.")] = "sgd",
-    momentum: Annotated[float, typer.Option(help="Of sgd.")] = 0.9,
-    clip: Annotated[float, typer.Option(help="Norm of the gradient at most; 0 for any.")] = 1.0,
-    init_scale: Annotated[float, typer.Option(help="Where the posterior's scale starts.")] = 1e-4,
-    samples: Annotated[int, typer.Option(help="Draws for the final estimate of the objective.")] = 10,
+    optimizer: Annotated[str, typer.Option(help=f"Optimizer. {OPTIMIZERS.help()}")] = "sgd",
+    momentum: Annotated[float, typer.Option(help="Momentum of SGD.")] = 0.9,
+    clip: Annotated[float, typer.Option(help="Largest norm of the gradient; 0 for no limit.")] = 1.0,
+    init_scale: Annotated[float, typer.Option(help="Initial value of the posterior's scale.")] = 1e-4,
+    samples: Annotated[int, typer.Option(help="Number of draws for the final estimate of the objective.")] = 10,
     refresh_batch_norm: Annotated[
-        bool, typer.Option(help="Estimate batch-norm statistics anew at the weights that are judged or kept.")
+        bool, typer.Option(help="Estimate batch-normalisation statistics anew at the weights that are judged or kept.")
     ] = True,
-    train_size: Annotated[int | None, options.option("Train on a random subset, stratified by class.")] = None,
+    train_size: Annotated[
+        int | None, options.option("Number of training examples to use, a random subset by class; all if not given.")
+    ] = None,
     test_fraction: options.TestFraction = None,
     seed: options.Seed = 0,
     image_size: options.ImageSize = None,
@@ -54,23 +71,31 @@ def finetune(
     skip_bad: options.SkipBad = False,
     device: options.Device = None,
     precision: options.Precision = "no",
-    log: Annotated[options.Text, options.option("tensorboard, or another tracker of accelerate's.")] = None,
+    log: Annotated[options.Text, options.option("Name of a tracker, such as tensorboard, for the curves.")] = None,
     checkpoint_seconds: options.CheckpointSeconds = 60.0,
     quiet: options.Quiet = False,
 ) -> None:
-    """Train a classifier on DATA and write RUN: network, learned values, test results, report."""
-    job = Job(
-        data, model, data_dir, text_column, label_column, train_size, test_fraction, weights, head, image_size,
-        flip, max_length, skip_bad,
-    )  # fmt: skip
+    """Train a network on DATA and write the run's folder: weights, learned values, test results, report."""
+    data_spec = DataSpec(
+        data=data,
+        data_dir=data_dir,
+        text_column=text_column,
+        label_column=label_column,
+        task=options.chosen_task(task, multilabel),
+        train_size=train_size,
+        test_fraction=test_fraction,
+        flip=flip,
+        skip_bad=skip_bad,
+    )
     settings = {
         "method": method,
         "prior": prior,
         "rank": rank,
         "diagonal": diagonal,
+        "class_weights": class_weights,
         "prior_variances": None if prior_variances is None else _variances(prior_variances),
         "kappa": kappa,
-        "learning_rates": options.numbers("--learning-rates", learning_rates),
+        "learning_rates": options.numbers("learning_rates", learning_rates),
         "lr_search": lr_search,
         "steps": steps,
         "batch_size": batch_size,
@@ -82,25 +107,26 @@ def finetune(
         "refresh_batch_norm": refresh_batch_norm,
         "seed": seed,
     }
-    settings = {name: value for name, value in settings.items() if value is not None or name == "clip"}
     with RunProgress(quiet) as progress:
         try:
-            result, metrics = run_job(
-                job, settings, out, device=device, precision=precision, log=log,
-                checkpoint_seconds=checkpoint_seconds, report=progress,
-            )  # fmt: skip
+            result, metrics = finetune_job(
+                data_spec,
+                ModelSpec(model, weights, head, image_size, max_length),
+                {name: value for name, value in settings.items() if value is not None or name == "clip"},
+                out,
+                execution=Execution(device, precision, log, checkpoint_seconds),
+                listener=progress,
+            )
         except KeyboardInterrupt:
             again = shlex.join(["deelbo", *sys.argv[1:]])
             saved = (out / "run.json").exists()
-            hint = (
-                f"the run is saved; the same command goes on with it: {again}" if saved else "nothing was trained yet"
-            )
+            hint = f"the run is saved; the same command continues it: {again}" if saved else "nothing was trained yet"
             raise Interrupted(f"interrupted; {hint}") from None
     if not quiet and os.environ.get("RANK", "0") == "0":  # of several processes, one speaks
-        show(result, metrics, out)
+        _show(result, metrics, out)
 
 
-def show(result: Result, metrics: dict[str, float] | None, out: Path) -> None:
+def _show(result: Result, metrics: Metrics | None, out: Path) -> None:
     """Print what a run learned and where it is."""
     table = Table(show_header=False, box=None)
     for name, value in (metrics or {}).items():
@@ -108,14 +134,20 @@ def show(result: Result, metrics: dict[str, float] | None, out: Path) -> None:
     table.add_row("learning rate", f"{result.learning_rate:g}")
     for name, variance in result.prior_variances.items():
         table.add_row(f"prior variance, {name}", f"{variance:.3g}")
-    if result.scale is not None:
-        table.add_row("posterior scale", f"{result.scale:.3g}")
+    for name, title in {**result.likelihood.learned_titles, **_titles(result)}.items():
+        table.add_row(title, f"{result.learned[name]:.3g}")
     table.add_row("objective", f"{result.objective:.6g}")
     speed = result.speed
     table.add_row("examples per second", f"{speed['examples_per_second']:.1f}")
     table.add_row("time outside the network", f"{speed['outside_network']:.0%} (data {speed['data']:.1%})")
     table.add_row("report", str(out / "report.html"))
     Console(soft_wrap=True, highlight=False, markup=False).print(table)
+
+
+def _titles(result: Result) -> dict[str, str]:
+    """Names of what the method learned beside the prior variances."""
+    quantities = METHODS[result.settings.method].quantities
+    return {quantity.column: quantity.title for quantity in quantities if quantity.charted}
 
 
 def _variances(text: str) -> dict[str, float]:

@@ -12,36 +12,37 @@ import typer
 from rich.console import Console
 
 from deelbo.cli import options
-from deelbo.cli.progress import Interrupted, SourceProgress
-from deelbo.job import Job
-from deelbo.source_job import collect_job, convert_job
-from deelbo.swag import SourcePosterior
+from deelbo.cli.progress import RunProgress
+from deelbo.errors import Interrupted
+from deelbo.jobs.prior import collect_job, convert_job
+from deelbo.priors import SourcePosterior
+from deelbo.specs import DataSpec, ModelSpec
 
 
 def prior(
     data: Annotated[str, typer.Argument(help="Source task: a folder of images, a table of texts, or a name.")] = "",
-    model: Annotated[
-        str, typer.Option(help="timm:NAME, torchvision:NAME, hf:NAME, offline:NAME or module:factory.")
-    ] = "",
+    model: options.Model = "",
     out: Annotated[Path, typer.Option(help="A new file, NAME.safetensors.")] = Path("prior.safetensors"),
     released: Annotated[
-        options.Text, options.option("Convert NAME_mean.pt, NAME_variance.pt and NAME_covmat.pt instead.")
+        options.Text, options.option("Convert NAME_mean.pt, NAME_variance.pt and NAME_covmat.pt instead of training.")
     ] = None,
+    task: options.Task = None,
+    multilabel: options.Multilabel = False,
     head: options.Head = None,
     weights: options.Weights = None,
-    steps: Annotated[int, typer.Option(help="Of SGD at a constant rate.")] = 2000,
+    steps: Annotated[int, typer.Option(help="Number of steps of SGD at a constant learning rate.")] = 2000,
     burn_in: Annotated[
-        int | None, options.option("Steps before the first snapshot; half of them if not given.")
+        int | None, options.option("Number of steps before the first snapshot; half of all if not given.")
     ] = None,
     every: Annotated[
-        int | None, options.option("Steps between snapshots; a fortieth of the rest if not given.")
+        int | None, options.option("Number of steps between snapshots; a fortieth of the rest if not given.")
     ] = None,
-    rank: Annotated[int, typer.Option(help="Deviations that are kept.")] = 20,
-    half: Annotated[bool, typer.Option("--half", help="Keep deviations in bfloat16.")] = False,
-    learning_rate: Annotated[float, typer.Option(help="Constant.")] = 0.01,
-    momentum: Annotated[float, typer.Option(help="Of SGD.")] = 0.9,
-    weight_decay: Annotated[float, typer.Option(help="Of SGD.")] = 0.0,
-    batch_size: Annotated[int, typer.Option(help="Examples a step.")] = 64,
+    rank: Annotated[int, typer.Option(help="Number of deviations that are kept.")] = 20,
+    half: Annotated[bool, typer.Option("--half", help="Keep deviations in bfloat16, in half the space.")] = False,
+    learning_rate: Annotated[float, typer.Option(help="Constant learning rate of SGD.")] = 0.01,
+    momentum: Annotated[float, typer.Option(help="Momentum of SGD.")] = 0.9,
+    weight_decay: Annotated[float, typer.Option(help="Weight decay of SGD.")] = 0.0,
+    batch_size: Annotated[int, typer.Option(help="Number of examples in a step.")] = 64,
     seed: options.Seed = 0,
     image_size: options.ImageSize = None,
     flip: options.Flip = True,
@@ -64,36 +65,56 @@ def prior(
         return
     if not data:
         raise ValueError("which source task? DATA is missing (or --released NAME)")
-    job = Job(
-        data, model, data_dir, text_column, label_column, None, None, weights, head, image_size, flip, max_length,
-        skip_bad,
-    )  # fmt: skip
+    data_spec = DataSpec(
+        data=data,
+        data_dir=data_dir,
+        text_column=text_column,
+        label_column=label_column,
+        task=options.chosen_task(task, multilabel),
+        flip=flip,
+        skip_bad=skip_bad,
+    )
     settings = {
-        "steps": steps, "burn_in": burn_in, "every": every, "rank": rank, "learning_rate": learning_rate,
-        "momentum": momentum, "weight_decay": weight_decay, "seed": seed, "checkpoint_seconds": checkpoint_seconds,
+        "steps": steps,
+        "burn_in": burn_in,
+        "every": every,
+        "rank": rank,
+        "learning_rate": learning_rate,
+        "momentum": momentum,
+        "weight_decay": weight_decay,
+        "seed": seed,
+        "checkpoint_seconds": checkpoint_seconds,
         "dtype": torch.bfloat16 if half else None,
-    }  # fmt: skip
-    with SourceProgress(quiet) as progress:
+    }
+    with RunProgress(quiet) as progress:
         try:
-            found, out = collect_job(job, settings, out, batch_size, device, progress)
+            posterior, out = collect_job(
+                data_spec,
+                ModelSpec(model, weights, head, image_size, max_length),
+                settings,
+                out,
+                batch_size=batch_size,
+                device=device,
+                listener=progress,
+            )
         except KeyboardInterrupt:
             again = shlex.join(["deelbo", *sys.argv[1:]])
             saved = out.with_name(out.name + ".part").exists()
-            hint = f"the same command goes on: {again}" if saved else "nothing was trained yet"
+            hint = f"the same command continues: {again}" if saved else "nothing was trained yet"
             raise Interrupted(f"interrupted; {hint}") from None
-    _show(found, out, quiet)
+    _show(posterior, out, quiet)
 
 
-def _show(found: SourcePosterior, out: Path, quiet: bool) -> None:
+def _show(posterior: SourcePosterior, out: Path, quiet: bool) -> None:
     if quiet:
         return
-    size = sum(mean.numel() for mean in found.mean.values())
-    spread = (sum(float(v.clamp(min=0).sum()) for v in found.variance.values()) / size) ** 0.5
+    size = sum(mean.numel() for mean in posterior.mean.values())
+    spread = (sum(float(v.clamp(min=0).sum()) for v in posterior.variance.values()) / size) ** 0.5
     console = Console(soft_wrap=True, highlight=False, markup=False)
-    console.print(f"{out}: {size:,} backbone weights, {found.rank} deviations, typical deviation {spread:.2g}")
-    made = found.notes["settings"]
+    console.print(f"{out}: {size:,} backbone weights, {posterior.rank} deviations, typical deviation {spread:.2g}")
+    made = posterior.notes["settings"]
     command = ["deelbo", "finetune", "DATA", "--model", made["model"], "--prior", f"ptyl:{out}"]
     for name in ("head", "image_size", "max_length"):
         command += [f"--{name.replace('_', '-')}", str(made[name])] if made.get(name) is not None else []
-    command += ["--rank", str(found.rank)] if found.rank < 5 else []
+    command += ["--rank", str(posterior.rank)] if posterior.rank < 5 else []
     console.print(f"use it: {shlex.join([*command, '--out', 'RUN'])}")

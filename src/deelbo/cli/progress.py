@@ -6,30 +6,26 @@ import os
 import time
 import warnings
 from types import TracebackType
-from typing import Any
 
 from rich.console import Console, Group
 from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from deelbo.compare.results import duration, leaders
-from deelbo.training.search import planned_steps
-from deelbo.training.settings import Settings
+from deelbo import events
+from deelbo._wording import duration
+from deelbo.cli.wording import as_options
+from deelbo.compare.results import leaders
 
 LINES = 30  # of the table of a comparison
 
 
-class Interrupted(Exception):
-    """Ctrl-C, with a word on what was saved; the command line's library would swallow a KeyboardInterrupt's."""
-
-
 class RunProgress:
-    """Shows the events of `run_job`: bars in a terminal, a line now and then in a log file.
+    """Shows the events of a job: bars in a terminal, a line now and then in a log file.
 
     Args:
-        quiet: Show nothing but warnings.
-        title: Before everything, where several runs follow each other.
+        quiet: Whether to show nothing but warnings.
+        title: What stands before every line, where several runs follow each other.
     """
 
     def __init__(self, quiet: bool = False, title: str = "") -> None:
@@ -40,9 +36,8 @@ class RunProgress:
         self.bars = Progress(*columns, TextColumn("{task.fields[speed]}"), console=self.console, transient=True)
         self.live = self.console.is_terminal and not quiet
         self._tasks: dict[str, TaskID] = {}
-        self._steps, self._planned, self._scale = 0, 1, 1.0
-        self._batch, self._began, self._said = 1, time.monotonic(), time.monotonic()
-        self._settings: Settings | None = None
+        self._steps, self._steps_planned, self._batch = 0, 1, 1
+        self._began = self._said = time.monotonic()
 
     def __enter__(self) -> RunProgress:
         if self.live:
@@ -60,47 +55,35 @@ class RunProgress:
         if self.live:
             self.bars.stop()
 
-    def __call__(self, event: dict[str, Any]) -> None:
+    def __call__(self, event: events.Event) -> None:
         """Show an event."""
-        if "note" in event:
-            self.console.print(event["note"])
-        elif "stage" in event:
-            self._bar(event["stage"], event["done"], event["total"])
-        elif "model" in event:
-            self._opening(event)
-        elif "value" in event:
-            self._value(event)
-        elif "looking" in event:
-            self._describe(f"learning rate {event['rate']:g}, comparing")
-        else:
+        if isinstance(event, events.Note):
+            self.console.print(self.title + as_options(event.text, {"task"}))
+        elif isinstance(event, events.Stage):
+            self._bar(event.name, event.done, event.total)
+        elif isinstance(event, events.TrainingPlanned):
+            self._steps_planned, self._batch, self._began = event.steps, event.batch_size, time.monotonic()
+            self.console.print(self.title + event.summary)
+        elif isinstance(event, events.ObjectiveEstimated):
+            self.console.print(
+                f"{self.title}learning rate {event.learning_rate:g}, step {event.step}: "
+                f"objective per example {event.per_example:.4f}"
+            )
+        elif isinstance(event, events.ObjectiveAwaited):
+            self._describe(f"learning rate {event.learning_rate:g}, comparing")
+        elif isinstance(event, events.StepTaken):
             self._step(event)
+        elif isinstance(event, events.SourceStepTaken):
+            text = f"source task, loss {event.loss:.3f}, {event.snapshots} snapshots"
+            self._bar(text, event.step, event.steps, "training")
 
-    def _opening(self, event: dict[str, Any]) -> None:
-        data, model, settings = event["data"], event["model"], event["settings"]
-        weights = sum(p.numel() for p in model.network.parameters() if p.requires_grad)
-        self._settings, self._planned, self._batch = settings, planned_steps(settings), settings.batch_size
-        self._batch = min(self._batch, len(data.train))
-        kappa = {"elbo": 1.0}.get(settings.method, settings.kappa or max(1.0, weights / len(data.train)))
-        self._scale = len(data.train) * (kappa if settings.method in ("de-elbo", "elbo") else 1.0)
-        test = f", {len(data.test)} to test on" if data.test else ""
-        self.console.print(
-            f"{self.title}{model.spec}, {weights:,} weights; {len(data.train)} {data.kind}s of "
-            f"{len(data.classes)} classes{test}; {settings.method}, {settings.steps} steps of {self._batch}",
-        )
-        self._began = time.monotonic()
-
-    def _step(self, event: dict[str, Any]) -> None:
-        if self._steps == 0 and event["step"] > 1 and self._settings is not None:
-            self._planned -= event["step"] - 1  # resumed: what was done before is not shown as to do
+    def _step(self, event: events.StepTaken) -> None:
+        if self._steps == 0 and event.step > 1:
+            self._steps_planned -= event.step - 1  # continued: what was done before is not shown as to do
         self._steps += 1
         speed = f"{self._steps * self._batch / max(1e-9, time.monotonic() - self._began):.1f} examples/s"
-        self._bar(f"learning rate {event['rate']:g}", self._steps, max(self._steps, self._planned), "training", speed)
-
-    def _value(self, event: dict[str, Any]) -> None:
-        value = event["value"] / self._scale
-        self.console.print(
-            f"{self.title}learning rate {event['rate']:g}, step {event['step']}: objective per example {value:.4f}",
-        )
+        total = max(self._steps, self._steps_planned)
+        self._bar(f"learning rate {event.learning_rate:g}", self._steps, total, "training", speed)
 
     def _describe(self, text: str) -> None:
         if "training" in self._tasks:
@@ -121,19 +104,11 @@ class RunProgress:
         )  # fmt: skip
 
 
-class SourceProgress(RunProgress):
-    """Shows the events of `collect_job`."""
-
-    def _step(self, event: dict[str, Any]) -> None:
-        text = f"source task, loss {event['loss']:.3f}, {event['snapshots']} snapshots"
-        self._bar(text, event["step"], event["steps"], "training")
-
-
 class ComparisonProgress:
     """Shows a comparison: a bar with the time left, what is running, and the best of each method so far.
 
     Args:
-        quiet: Show nothing but warnings.
+        quiet: Whether to show nothing but warnings.
     """
 
     def __init__(self, quiet: bool = False) -> None:
@@ -152,26 +127,25 @@ class ComparisonProgress:
         if self._live is not None:
             self._live.stop()
 
-    def __call__(self, event: dict[str, Any]) -> None:
+    def __call__(self, event: events.Event) -> None:
         """Show an event."""
-        if "note" in event:
-            self.console.print(event["note"])
+        if isinstance(event, events.Note):
+            self.console.print(as_options(event.text, {"task"}))
+        if not isinstance(event, events.ComparisonState):
             return
-        counts = event["comparison"].counts()
-        left = "" if event["left"] is None else f", about {duration(event['left'])} left"
+        counts = event.comparison.counts()
+        left = "" if event.seconds_left is None else f", about {duration(event.seconds_left)} left"
         if self._live is not None:
             self._live.update(self._view(event, f"{counts[0]} of {counts[1]} runs{left}"))
         elif counts != self._counts and time.monotonic() - self._said > 10:
             self._said, self._counts = time.monotonic(), counts
             self.console.print(f"{counts[0]} of {counts[1]} runs{left}")
 
-    def _view(self, event: dict[str, Any], title: str) -> Group:
-        running = [
-            f"  {name}" + ("" if fraction is None else f": {fraction:.0%}") for name, fraction in event["running"]
-        ]
+    def _view(self, event: events.ComparisonState, title: str) -> Group:
+        running = [f"  {name}" + ("" if fraction is None else f": {fraction:.0%}") for name, fraction in event.running]
         table = Table(box=None, title="best so far", title_justify="left")
-        for column in ("model", "prior", "N", "seed", "method", "runs", "test accuracy"):
+        for column in ("model", "prior", "N", "seed", "method", "runs", "test result"):
             table.add_column(column)
-        for line in leaders(event["comparison"])[:LINES]:
+        for line in leaders(event.comparison)[:LINES]:
             table.add_row(*line)
         return Group(title, *running, table)

@@ -11,19 +11,22 @@ from rich.console import Console
 from rich.table import Table
 
 from deelbo._extras import require
-from deelbo._words import some_of
+from deelbo._wording import some_of
 from deelbo.cli import options
 from deelbo.cli.progress import RunProgress
 from deelbo.data import stratified_subset
-from deelbo.job import Job, run_job
-from deelbo.result import Result, load, read_run
+from deelbo.jobs.finetune import finetune_job
+from deelbo.result import Result, load
+from deelbo.run_folder import RunFolder
+from deelbo.specs import DataSpec, ModelSpec
+from deelbo.training.device import Execution
 
 TRAIN, TEST = 100, 500  # images
 SETTINGS = {"steps": 120, "batch_size": 32, "learning_rates": (0.1, 0.01)}
 
 
 def quickstart(
-    out: Annotated[Path, typer.Option(help="A new folder.")] = Path("deelbo-quickstart"),
+    out: Annotated[Path, typer.Option(help="A new folder for the data and both runs.")] = Path("deelbo-quickstart"),
     quiet: options.Quiet = False,
 ) -> None:
     """See the point in two minutes, offline: 100 handwritten digits, a network pretrained on ImageNet.
@@ -36,13 +39,19 @@ def quickstart(
     data = write_digits(out / "digits")
     rows = {}
     for method in ("elbo", "de-elbo"):
-        folder = out / method
-        if (folder / "report.html").is_file():
-            rows[method] = load(folder), read_run(folder)["metrics"]
+        folder = RunFolder(out / method)
+        if folder.status == "finished":
+            rows[method] = load(folder.path), folder.read()["metrics"]
             continue
         with RunProgress(quiet, title=f"{method}: ") as progress:
-            job = Job(str(data), "offline:efficientnet_lite0", image_size=64, flip=False)
-            rows[method] = run_job(job, {**SETTINGS, "method": method}, folder, device="cpu", report=progress)
+            rows[method] = finetune_job(
+                DataSpec(str(data), flip=False),
+                ModelSpec("offline:efficientnet_lite0", image_size=64),
+                {**SETTINGS, "method": method},
+                folder.path,
+                execution=Execution(device="cpu"),
+                listener=progress,
+            )
     _show(rows, out, time.monotonic() - start)
 
 
@@ -74,7 +83,7 @@ def _show(rows: dict[str, tuple[Result, Any]], out: Path, seconds: float) -> Non
         variances = result.prior_variances
         table.add_row(
             method,
-            f"{result.history[-1]['kappa']:,.0f}",
+            f"{result.learned['kappa']:,.0f}",
             f"{metrics['accuracy']:.1%}",
             f"{metrics['nll']:.2f}",
             f"{variances['backbone']:.1e}",

@@ -13,11 +13,11 @@ from deelbo.reproduce import reproduce as make
 
 
 def reproduce(
-    name: Annotated[str, typer.Argument(help="Of the figure; --list names them.")] = "",
+    name: Annotated[str, typer.Argument(help="Name of the figure; --list shows the names.")] = "",
     out: Annotated[Path, typer.Option(help="Folder for NAME.png, NAME.svg and NAME.json.")] = Path("."),
-    seed: Annotated[int, typer.Option(help="Of the random features.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the random features.")] = 0,
     show: Annotated[bool, typer.Option("--list", help="List the figures and stop.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Name only the files.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print only the names of the files.")] = False,
 ) -> None:
     """Fit and draw a figure of the paper."""
     if show or not name:

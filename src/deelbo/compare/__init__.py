@@ -1,21 +1,21 @@
-"""Methods side by side on the user's own data: runs that are never repeated, a table, and accuracy over time."""
+"""Methods side by side on the user's own data: runs that are never repeated, a table, and test results over time."""
 
-from deelbo.compare.comparison import Comparison, compare, make_tasks
-from deelbo.compare.records import Records
+from deelbo.compare.comparison import Comparison, compare, make_problems
+from deelbo.compare.problem import Options, Problem, Trial
+from deelbo.compare.records import KnownRecords, Records
 from deelbo.compare.results import write_results
-from deelbo.compare.strategies import make_strategies, names, register
-from deelbo.compare.task import Options, Task, Trial
+from deelbo.compare.strategies import STRATEGIES, make_strategies
 
 __all__ = [
+    "STRATEGIES",
     "Comparison",
+    "KnownRecords",
     "Options",
+    "Problem",
     "Records",
-    "Task",
     "Trial",
     "compare",
+    "make_problems",
     "make_strategies",
-    "make_tasks",
-    "names",
-    "register",
     "write_results",
 ]

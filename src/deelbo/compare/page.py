@@ -5,43 +5,47 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from deelbo.compare.charts import kappa_chart, time_chart
+from deelbo._files import write_text
+from deelbo._wording import duration
+from deelbo.compare.charts import MethodCurves, kappa_chart, time_chart
 from deelbo.compare.comparison import Comparison
-from deelbo.compare.results import Row, default_kappa, duration, label, tables
+from deelbo.compare.problem import model_name
+from deelbo.compare.results import Row, default_kappa, label, tables
 from deelbo.compare.strategies.base import SUBSETS
-from deelbo.compare.task import model_name, prior_name
+from deelbo.metrics import main_metric, metrics_of
+from deelbo.priors import short_name
 from deelbo.report.page import render
-from deelbo.training.checkpoint import write_text
 
 
 def write_page(comparison: Comparison, rows: list[Row], folder: Path) -> Path:
     """Write the page of a comparison, as far as it is finished.
 
     Args:
-        comparison: With its records.
-        rows: Of its finished answers.
-        folder: Where to.
+        comparison: The comparison, with its records.
+        rows: A row for every finished answer.
+        folder: Folder for the page.
 
     Returns:
-        Where it is.
+        Path of the page.
     """
     path = folder / "compare.html"
-    write_text(path, render(Path(__file__).with_name("page.html"), _facts(comparison, rows, folder.absolute().name)))
+    write_text(path, render("page.html", _facts(comparison, rows, folder.absolute().name), Path(__file__).parent))
     return path
 
 
 def _facts(comparison: Comparison, rows: list[Row], name: str) -> dict[str, Any]:
     entries = comparison.entries
-    task = entries[0].task
+    problem = entries[0].problem
     tests = [record["tested"] for entry in entries for record in entry.records() if "tested" in record]
     return {
         "name": name,
-        "data": Path(task.job.data).name,
-        "methods": list(task.options.methods),
+        "data": Path(problem.data_spec.data).name,
+        "methods": list(problem.options.methods),
         "entries": len(entries),
         "unfinished": sum(not entry.finished() for entry in entries),
         "cost": _cost(comparison),
         "cards": _cards(rows),
+        "metric": main_metric(problem.likelihood),
         "subsets": SUBSETS,
         "panels": _panels(comparison),
         "sweeps": _sweeps(rows),
@@ -49,11 +53,15 @@ def _facts(comparison: Comparison, rows: list[Row], name: str) -> dict[str, Any]
         "tables": list(tables(rows)),
         "rows": rows,
         "settings": {
-            **task.options.settings,
-            **{k: v for k, v in vars(task.options).items() if k not in ("settings", "kappas")},
-            "kappas": list(dict.fromkeys("D/N" if k is None else k for e in entries for k in e.task.options.kappas)),
-            **{name: size for name in ("image_size", "max_length") if (size := getattr(task.job, name)) is not None},
-            "precision": task.precision,
+            **problem.options.settings,
+            **{k: v for k, v in vars(problem.options).items() if k not in ("settings", "kappas")},
+            "kappas": list(dict.fromkeys("D/N" if k is None else k for e in entries for k in e.problem.options.kappas)),
+            **{
+                name: size
+                for name in ("image_size", "max_length")
+                if (size := getattr(problem.model_spec, name)) is not None
+            },
+            "precision": problem.precision,
         },
     }
 
@@ -67,46 +75,56 @@ def _cost(comparison: Comparison) -> dict[str, str]:
 
 
 def _cards(rows: list[Row]) -> list[dict[str, str]]:
-    """DE-ELBO beside the best search by its own choice: difference in accuracy, and in time."""
-    ours = {(r["model"], r["prior"], r["train_size"], r["seed"]): r for r in rows
-            if r["method"] == "de-elbo" and r["default_kappa"]}  # fmt: skip
+    """The reference (DE-ELBO) beside each rival by its own choice: difference of the main metric, and of the time."""
+
+    def place(row: Row) -> tuple[Any, ...]:
+        return row["model"], row["prior"], row["train_size"], row["seed"]
+
+    reference = {place(r): r for r in rows if r["role"] == "reference" and r["default_kappa"] and not r["diverged"]}
     cards = []
-    for method in dict.fromkeys(row["method"] for row in rows if row["method"] not in ("de-elbo", "elbo")):
-        pairs = [
-            (own, row) for row in rows if row["method"] == method and not row["diverged"]
-            and (own := ours.get((row["model"], row["prior"], row["train_size"], row["seed"]))) and not own["diverged"]
-        ]  # fmt: skip
+    for method in dict.fromkeys(row["method"] for row in rows if row["role"] == "rival"):
+        rivals = [row for row in rows if row["method"] == method and not row["diverged"] and place(row) in reference]
+        pairs = [(reference[place(row)], row) for row in rivals]
         if pairs:
-            gain = sum(own["balanced_accuracy"] - row["balanced_accuracy"] for own, row in pairs) / len(pairs)
+            metric = main_metric(pairs[0][0]["likelihood"])
+            gain = sum(own[metric.name] - row[metric.name] for own, row in pairs) / len(pairs)
             faster = sum(row["seconds"] for _, row in pairs) / sum(own["seconds"] for own, _ in pairs)
-            title = f"points, de-elbo against {method}, at {faster:.1f} times its speed"
-            cards.append({"value": f"{100 * gain:+.1f}", "title": title})
+            unit = "points" if metric.percent else metric.title
+            title = f"{unit}, {pairs[0][0]['method']} against {method}, at {faster:.1f} times its speed"
+            cards.append({"value": f"{100 * gain:+.1f}" if metric.percent else f"{gain:+.3g}", "title": title})
     return cards
 
 
 def _panels(comparison: Comparison) -> list[dict[str, str]]:
-    """One chart of accuracy over time for each model, prior and size."""
-    places: dict[tuple[str, str, int], dict[str, list[Any]]] = {}
+    """One chart of the main metric over time for each model, prior and size."""
+    panels: dict[tuple[str, str, int], dict[str, MethodCurves]] = {}
     seeds: dict[int, int] = {}
     for entry in comparison.entries:
-        task = entry.task
-        number = seeds.setdefault(task.seed, len(seeds))
+        problem = entry.problem
+        number = seeds.setdefault(problem.seed, len(seeds))
         if entry.finished() and default_kappa(entry):
-            panel = places.setdefault((model_name(task.job.model), prior_name(task.prior), task.number), {})
-            panel.setdefault(label(entry), []).append((number, entry.strategy.curve(task, comparison.done)))
+            key = model_name(problem.model_spec.model), short_name(problem.prior), problem.number
+            methods = panels.setdefault(key, {})
+            method = methods.setdefault(label(entry), MethodCurves(label(entry), entry.strategy.colour, []))
+            method.curves.append((number, entry.strategy.curve(problem, comparison.known)))
+    metric = main_metric(comparison.entries[0].problem.likelihood)
     return [
-        {"title": f"{model}, {prior}, N = {size}", "chart": time_chart(curves)}
-        for (model, prior, size), curves in places.items()
+        {"title": f"{model}, {prior}, N = {size}", "chart": time_chart(list(methods.values()), metric)}
+        for (model, prior, size), methods in panels.items()
     ]
 
 
 def _sweeps(rows: list[Row]) -> list[dict[str, str]]:
-    """Accuracy and NLL over kappa, where several were tried."""
+    """The main metric and NLL over kappa, where several were tried."""
     charts = []
     for model, prior in dict.fromkeys((row["model"], row["prior"]) for row in rows):
-        own = [row for row in rows if (row["model"], row["prior"], row["method"]) == (model, prior, "de-elbo")
-               and not row["diverged"]]  # fmt: skip
+        own = [
+            row
+            for row in rows
+            if (row["model"], row["prior"], row["role"]) == (model, prior, "reference") and not row["diverged"]
+        ]
         if len({row["label"] for row in own}) > 1:
-            for metric, title in (("balanced_accuracy", "test accuracy, %"), ("nll", "test NLL")):
-                charts.append({"title": f"{model}, {prior}", "chart": kappa_chart(own, metric, title)})
+            likelihood = own[0]["likelihood"]
+            for metric in (main_metric(likelihood), metrics_of(likelihood)["nll"]):
+                charts.append({"title": f"{model}, {prior}", "chart": kappa_chart(own, metric)})
     return charts

@@ -16,11 +16,11 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import filelock
 
-from deelbo.training.checkpoint import read_json, write_json
+from deelbo._files import read_json, write_json
 
 Record = dict[str, Any]
 
@@ -71,9 +71,9 @@ class Records:
     def claim(self, key: str) -> Iterator[bool]:
         """Give whether this process may work on a run; the system ends a claim with the process that had it."""
         # A lock's file stays: who deletes one may delete it under a third process's hands.
-        place = self.folder / "locks" / key
-        place.parent.mkdir(parents=True, exist_ok=True)
-        lock = filelock.FileLock(place)
+        path = self.folder / "locks" / key
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock = filelock.FileLock(path)
         try:
             lock.acquire(timeout=0)
         except filelock.Timeout:
@@ -99,3 +99,32 @@ class Records:
     def keep_proposal(self, key: str, value: Any) -> None:
         """Keep a proposal, so that an interrupted search goes on with the same one."""
         write_json(self.folder / "proposals" / f"{key}.json", value)
+
+
+class HasKey(Protocol):
+    """A training run that has a record under a key."""
+
+    @property
+    def key(self) -> str:
+        """Name of the record."""
+
+
+class KnownRecords:
+    """The records of finished runs; the file of each is read once.
+
+    Args:
+        records: The folder of records.
+    """
+
+    def __init__(self, records: Records) -> None:
+        self.records = records
+        self._read: dict[str, Record] = {}
+
+    def __call__(self, trial: HasKey) -> Record | None:
+        """Return the record of a run, if it is finished."""
+        if trial.key not in self._read:
+            record = self.records.get(trial.key)
+            if record is None:
+                return None
+            self._read[trial.key] = record
+        return self._read[trial.key]

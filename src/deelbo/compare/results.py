@@ -8,27 +8,50 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from deelbo._words import csv_text
+from deelbo._files import write_text
+from deelbo._wording import csv_text, duration
 from deelbo.compare.comparison import Comparison, Entry
-from deelbo.compare.strategies.base import accuracy
-from deelbo.compare.task import model_name, prior_name
-from deelbo.training.checkpoint import write_text
+from deelbo.compare.problem import model_name
+from deelbo.compare.strategies import make_strategies
+from deelbo.compare.strategies.base import test_result
+from deelbo.metrics import main_metric, metrics_of
+from deelbo.priors import short_name
 
 Row = dict[str, Any]
 
-COLUMNS = (
-    "model", "prior", "train_size", "seed", "method", "kappa", "repetition", "accuracy", "balanced_accuracy", "nll",
-    "ece", "seconds", "runs", "learning_rate", "variance_backbone", "variance_head", "scale", "score", "diverged",
-    "key",
+BEFORE_METRICS = ("model", "prior", "train_size", "seed", "method", "kappa", "repetition")
+AFTER_METRICS = (
+    "seconds", "runs", "learning_rate", "variance_backbone", "variance_head", "scale", "score", "diverged", "key",
 )  # fmt: skip
-# Title, how a value is shown, and which is best.
-METRICS: dict[str, tuple[str, Callable[[float], str], Callable[..., float] | None]] = {
-    "balanced_accuracy": ("Accuracy, mean of classes, %", lambda v: f"{100 * v:.1f}", max),
-    "nll": ("NLL", lambda v: f"{v:.3f}", min),
-    "ece": ("ECE, %", lambda v: f"{100 * v:.1f}", min),
-    "seconds": ("Time of one search, with its final run", lambda v: duration(v), None),
-    "runs": ("Training runs of one search", lambda v: f"{v:.3g}", None),
-}
+
+
+@dataclass(frozen=True)
+class Shown:
+    """How a column is shown in the tables.
+
+    Args:
+        title: Title of its table.
+        show: Returns a value as text.
+        best: Picks the best of several values; None if none is better.
+    """
+
+    title: str
+    show: Callable[[float], str]
+    best: Callable[..., float] | None = None
+
+
+def shown_columns(likelihood: str) -> dict[str, Shown]:
+    """Return the columns that have a table of their own: the likelihood's metrics, time and number of runs."""
+    best = {"higher": max, "lower": min}
+    metrics = {
+        name: Shown(metric.title + (", %" if metric.percent else ""), metric.show_number, best.get(metric.better))
+        for name, metric in metrics_of(likelihood).items()
+    }
+    return {
+        **metrics,
+        "seconds": Shown("time of one search, with its final run", duration),
+        "runs": Shown("training runs of one search", lambda value: f"{value:.3g}"),
+    }
 
 
 def rows_of(comparison: Comparison) -> list[Row]:
@@ -37,21 +60,21 @@ def rows_of(comparison: Comparison) -> list[Row]:
 
 
 def _rows(entry: Entry) -> list[Row]:
-    task, strategy, done, plan = entry.task, entry.strategy, entry.done, entry.plan()
-    costs = [seconds for seconds, _ in strategy.curve(task, done).finals]
+    problem, strategy, known, plan = entry.problem, entry.strategy, entry.known, entry.plan()
+    costs = [seconds for seconds, _ in strategy.curve(problem, known).finals]
     runs = sum(record["runs"] for record in entry.records()) / len(plan.finals)
     rows = []
     for repetition, (final, chosen, seconds) in enumerate(zip(plan.finals, plan.chosen, costs, strict=True)):
-        record, best = done(final), done(chosen)
+        record, best = known(final), known(chosen)
         assert record is not None
         assert best is not None
         variances = {name: math.inf if v is None else v for name, v in (record.get("prior_variances") or {}).items()}
         rows.append(
             {
-                "model": model_name(task.job.model),
-                "prior": prior_name(task.prior),
-                "train_size": task.number,
-                "seed": task.seed,
+                "model": model_name(problem.model_spec.model),
+                "prior": short_name(problem.prior),
+                "train_size": problem.number,
+                "seed": problem.seed,
                 "method": strategy.name,
                 "kappa": record.get("kappa"),
                 "repetition": repetition,
@@ -67,38 +90,47 @@ def _rows(entry: Entry) -> list[Row]:
                 "key": final.key,
                 "label": label(entry),
                 "default_kappa": default_kappa(entry),
+                "role": strategy.role,
+                "likelihood": problem.likelihood,
             }
         )
     return rows
 
 
 def default_kappa(entry: Entry) -> bool:
-    """Tell whether this is DE-ELBO as it is meant: with D/N, or the only kappa that was asked for."""
-    return entry.strategy.kappa is None or len(entry.task.options.kappas) == 1
+    """Tell whether a method runs as it is meant: with kappa = D/N, or the only kappa that was asked for."""
+    return entry.strategy.kappa is None or len(entry.problem.options.kappas) == 1
 
 
 def label(entry: Entry) -> str:
-    """Return the method's name, with kappa where there are several."""
-    strategy, several = entry.strategy, len(entry.task.options.kappas) > 1
-    if strategy.name != "de-elbo" or not several:
+    """Return the method's name, with kappa where it is run with several."""
+    strategy = entry.strategy
+    several = sum(other.name == strategy.name for other in make_strategies(entry.problem.options)) > 1
+    if not several:
         return strategy.name
-    return f"de-elbo, kappa {'D/N' if strategy.kappa is None else format(strategy.kappa, '.3g')}"
+    return f"{strategy.name}, kappa {'D/N' if strategy.kappa is None else format(strategy.kappa, '.3g')}"
 
 
 def leaders(comparison: Comparison) -> list[list[str]]:
-    """Return, for each method on each task, how many runs are done and the test accuracy of its best one so far.
+    """Return, for each method on each problem, how many runs are done and the test result of its best one so far.
 
     What is at work comes first, then what waits, then what is finished.
     """
     lines = []
     for entry in sorted(comparison.entries, key=lambda entry: (entry.finished(), not entry.records())):
-        task, plan, found = entry.task, entry.plan(), entry.records()
-        known = [record for record in found if record["test"]]
-        finals = [record for trial in plan.finals if (record := comparison.done(trial)) is not None]
-        best = max(finals or known, key=entry.strategy.score, default=None)
-        reached = "" if best is None else f"{100 * accuracy(best):.1f} %" + (", final" if finals else "")
-        where = [model_name(task.job.model), prior_name(task.prior), str(task.number), str(task.seed)]
-        lines.append([*where, label(entry), f"{len(found)} of {plan.expected}", reached])
+        problem, plan, finished = entry.problem, entry.plan(), entry.records()
+        tested = [record for record in finished if record["test"]]
+        finals = [record for trial in plan.finals if (record := comparison.known(trial)) is not None]
+        best = max(finals or tested, key=entry.strategy.score, default=None)
+        metric = main_metric(problem.likelihood)
+        reached = "" if best is None else metric.show(test_result(best)) + (", final" if finals else "")
+        where = [
+            model_name(problem.model_spec.model),
+            short_name(problem.prior),
+            str(problem.number),
+            str(problem.seed),
+        ]
+        lines.append([*where, label(entry), f"{len(finished)} of {plan.expected}", reached])
     return lines
 
 
@@ -106,14 +138,16 @@ def write_results(comparison: Comparison, folder: Path) -> list[Row]:
     """Write `results.csv` and `results.md`.
 
     Args:
-        comparison: As far as it is finished.
-        folder: Where to.
+        comparison: The comparison, as far as it is finished.
+        folder: Folder for the files.
 
     Returns:
-        The rows.
+        A row for every finished answer.
     """
     rows = rows_of(comparison)
-    write_text(folder / "results.csv", csv_text(rows, COLUMNS))
+    metrics = list(metrics_of(comparison.entries[0].problem.likelihood))
+    columns = (*BEFORE_METRICS, *metrics, *AFTER_METRICS)
+    write_text(folder / "results.csv", csv_text(rows, columns))
     write_text(folder / "results.md", markdown(rows))
     return rows
 
@@ -146,19 +180,21 @@ def tables(rows: Sequence[Row]) -> Iterator[ResultTable]:
             for line in lines
             for size in sizes
         }
-        for metric, (title, show, better) in METRICS.items():
+        for metric, shown in shown_columns(own[0]["likelihood"]).items():
             cells: list[list[str]] = [list(line) for line in lines]
             best: set[tuple[int, int]] = set()
             for column, size in enumerate(sizes, 2):
                 values = [[row.get(metric) for row in found[line, size]] for line in lines]
                 for cell, each in zip(cells, values, strict=True):
-                    cell.append(summary(each, show))
-                means = {place: mean for place, each in enumerate(values) if (mean := _mean(each)) is not None}
+                    cell.append(summary(each, shown.show))
+                means = {
+                    row_number: mean for row_number, each in enumerate(values) if (mean := _mean(each)) is not None
+                }
                 complete = len({len(each) for each in values if each}) <= 1  # no means over different training sets
-                if better is not None and means and complete:
-                    top = better(means.values())
-                    best |= {(place, column) for place, mean in means.items() if mean == top}
-            yield ResultTable(f"{model}: {title}", ["prior", "method", *(f"N = {s}" for s in sizes)], cells, best)
+                if shown.best is not None and means and complete:
+                    top = shown.best(means.values())
+                    best |= {(row_number, column) for row_number, mean in means.items() if mean == top}
+            yield ResultTable(f"{model}: {shown.title}", ["prior", "method", *(f"N = {s}" for s in sizes)], cells, best)
 
 
 def markdown(rows: Sequence[Row]) -> str:
@@ -191,15 +227,6 @@ def _known(values: Sequence[float | None]) -> list[float]:
 def _mean(values: Sequence[float | None]) -> float | None:
     known = _known(values)
     return sum(known) / len(known) if known else None
-
-
-def duration(seconds: float) -> str:
-    """Return a time as people say it."""
-    if seconds < 60:
-        return f"{seconds:.3g} s"
-    if seconds < 3600:
-        return f"{seconds / 60:.3g} min"
-    return f"{seconds / 3600:.3g} h" if seconds < 3.6e6 else f"{seconds / 3600:,.0f} h"
 
 
 def _different(rows: Iterable[Row], name: str) -> list[Any]:

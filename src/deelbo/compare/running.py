@@ -2,100 +2,109 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import math
 import re
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils.data import Dataset
 
+from deelbo import events
+from deelbo.compare.problem import Trial
 from deelbo.compare.records import Record, Records
-from deelbo.compare.task import Trial
-from deelbo.data import Data, Examples, load_data, split, stratified_subset
+from deelbo.data import Data, Examples, Targets, split, stratified_subset
 from deelbo.data.images import ImageSet, ImageStore
-from deelbo.finetuning import finetune
-from deelbo.job import Job, Report, load_for
+from deelbo.errors import AllDivergedError
+from deelbo.finetuning import TrainingRun, TrainingSets, about_run
 from deelbo.laplace import Conditional, conditional_likelihood, laplace_posterior
-from deelbo.methods import make_prior
-from deelbo.models import LoadedModel
+from deelbo.models import InputReader
 from deelbo.priors import GaussianPrior
-from deelbo.result import Result, labels_of, load, read_run, versions
-from deelbo.training.batches import in_order, logits
-from deelbo.training.search import AllDivergedError, planned_steps
+from deelbo.result import Result, load, versions
+from deelbo.run_folder import RunFolder
+from deelbo.specs import DataSpec, ModelSpec
+from deelbo.training.batches import in_order, labels_of, network_output
+from deelbo.training.device import Execution
+from deelbo.training.search import planned_steps
 
 BATCH = 64  # of examples to test on
 
 
 @lru_cache(maxsize=2)
-def read_data(job: Job, test_size: int | None) -> Data:
+def read_data(data_spec: DataSpec, test_size: int | None) -> Data:
     """Return the data of a comparison, with its fixed test set, before a training subset is taken.
 
     Args:
-        job: Its training size is not looked at.
-        test_size: Test examples to use, a subset by class; None for all.
+        data_spec: Which data; its training size is not looked at.
+        test_size: Number of test examples to use, a random subset by class; None for all.
 
     Raises:
         ValueError: If there is no test set.
     """
-    columns = {"text_column": job.text_column, "label_column": job.label_column}
-    data = load_data(job.data, data_dir=job.data_dir, skip_bad=job.skip_bad, **columns)
-    data = split(data, None, job.test_fraction, 0)
+    data = split(data_spec.read(), None, data_spec.test_fraction, 0)
     if data.test is None:
-        raise ValueError(f"a comparison needs a test set, and {job.data} has none: --test-fraction 0.2 holds one out")
+        raise ValueError(
+            f"a comparison needs a test set, and {data_spec.data} has none: test_fraction=0.2 holds one out"
+        )
     if test_size is not None:
         if test_size > len(data.test):
-            raise ValueError(f"--test-size {test_size}, but there are {len(data.test)} test examples")
-        data = replace(data, test=data.test.take(stratified_subset(data.test.labels, test_size, 0)))
+            raise ValueError(f"test_size={test_size}, but there are {len(data.test)} test examples")
+        strata = data.targets.strata(data.test.labels)
+        data = replace(data, test=data.test.take(stratified_subset(strata, test_size, 0)))
     return data
 
 
-def held_out_number(labels: list[int]) -> int:
+def held_out_number(strata: list[int]) -> int:
     """Return how many training examples a search holds out: a fifth, and at least one of each class.
 
     Raises:
         ValueError: If a class has a single example.
     """
-    counts = [labels.count(label) for label in set(labels)]
+    counts = Counter(strata).values()
     if min(counts) < 2:
         raise ValueError("searches hold a fifth out by class, and a class has a single training example")
-    return max(len(counts), round(len(labels) / 5))
+    return max(len(counts), round(len(strata) / 5))
 
 
-def divide(examples: Examples, seed: int) -> tuple[Examples, Examples]:
+def divide(examples: Examples, targets: Targets, seed: int) -> tuple[Examples, Examples]:
     """Return the four fifths that a search trains on, and the fifth that it validates on, by class."""
-    held = set(stratified_subset(examples.labels, held_out_number(examples.labels), seed))
-    return examples.take(i for i in range(len(examples)) if i not in held), examples.take(sorted(held))
+    strata = targets.strata(examples.labels)
+    held_out = set(stratified_subset(strata, held_out_number(strata), seed))
+    rest = (i for i in range(len(examples)) if i not in held_out)
+    return examples.take(rest), examples.take(sorted(held_out))
 
 
 def data_fingerprint(data: Data) -> str:
     """Return a hash of all examples, for training and for the test."""
     assert data.test is not None
-    return data.fingerprint() + Data(data.kind, data.classes, data.test).fingerprint()
+    return data.fingerprint() + replace(data, train=data.test).fingerprint()
 
 
 @lru_cache(maxsize=2)
-def _checked_data(job: Job, test_size: int | None, expected: str) -> Data:
-    data = read_data(job, test_size)
+def _checked_data(data_spec: DataSpec, test_size: int | None, expected: str) -> Data:
+    data = read_data(data_spec, test_size)
     if data_fingerprint(data) != expected:
-        raise ValueError(f"the data in {job.data} are not, or no longer, those that the comparison began with")
+        raise ValueError(f"the data in {data_spec.data} are not, or no longer, those that the comparison began with")
     return data
 
 
-def run_trial(trial: Trial, records: Records, device: str | None = None, report: Report = lambda e: None) -> Record:
-    """Train, validate and test; an interrupted run is resumed from its checkpoints.
+def run_trial(
+    trial: Trial, records: Records, device: str | None = None, listener: events.Listener = events.ignore
+) -> Record:
+    """Train, validate and test; an interrupted run is continued from its checkpoints.
 
     Args:
-        trial: What to do.
-        records: Where its checkpoints are kept.
-        device: See `finetune`.
-        report: Called with the events of `Search`.
+        trial: The run.
+        records: Folder of the records, where its checkpoints are kept.
+        device: "cpu" to stay off the GPU; accelerate's choice if None.
+        listener: Called with the events of the search.
 
     Returns:
         The record, which the caller keeps.
@@ -103,13 +112,13 @@ def run_trial(trial: Trial, records: Records, device: str | None = None, report:
     Raises:
         ValueError: If the data are others than those of the trial.
     """
-    seed = trial.settings.seed
-    data = _checked_data(replace(trial.job, train_size=None), trial.test_size, trial.data)
-    data = split(data, trial.job.train_size, None, seed)
-    train, held = divide(data.train, seed) if trial.held_out else (data.train, None)
-    loaded = load_for(trial.job, data, seed)
-    sets = loaded.training_sets(train, trial.job.skip_bad, None, trial.job.flip)
-    prior = make_prior(trial.settings, loaded.network, trial.job.head) if trial.clml else None
+    seed, skip_bad = trial.settings.seed, trial.data_spec.skip_bad
+    data = _checked_data(replace(trial.data_spec, train_size=None), trial.test_size, trial.data)
+    data = split(data, trial.data_spec.train_size, None, seed)
+    train, held_out = divide(data.train, data.targets, seed) if trial.held_out else (data.train, None)
+    network, reader = trial.model_spec.load(data, seed)
+    sets = TrainingSets(*reader.training_sets(train, skip_bad, None, trial.data_spec.flip))
+    prior = trial.settings.prior_recipe().make(network, trial.model_spec.head) if trial.clml else None
     seconds = {"objective": 0.0, "validation": 0.0, "clml": 0.0}
     record: Record = {
         "key": trial.key,
@@ -121,20 +130,20 @@ def run_trial(trial: Trial, records: Records, device: str | None = None, report:
     }
     start = time.perf_counter()
     try:
-        result = _train(trial, loaded, *sets, records, device, report)
+        result = _train(trial, network, sets, RunFolder(records.work(trial.key)), device, listener)
     except AllDivergedError:
         seconds["training"] = time.perf_counter() - start
         return {**record, "diverged": True}
     seconds["training"] = result.speed["seconds"]  # of all attempts together
     seconds["objective"] = result.speed["seconds_objective"]
-    if held is not None:
-        held_set = loaded.dataset(held, trial.job.skip_bad)
+    if held_out is not None:
+        held_set = reader.dataset(held_out, skip_bad)
         with _timed(seconds, "validation"):
             record["validation"] = _finite(result.evaluate(held_set, batch_size=BATCH))
         if prior is not None:
             with _timed(seconds, "clml"):
-                record["clml"] = _finite(vars(_conditional(trial, result, prior, sets[1], held_set)))
-    test_set = _test_set(trial, loaded, data)
+                record["clml"] = _finite(vars(_conditional(trial, result, prior, sets.plain, held_set)))
+    test_set = _test_set(trial, reader, data)
     with _timed(seconds, "test"):
         record["test"] = _finite(result.evaluate(test_set, batch_size=BATCH))
     return {
@@ -146,7 +155,7 @@ def run_trial(trial: Trial, records: Records, device: str | None = None, report:
         "learning_rate": result.learning_rate,
         "prior_variances": _finite(result.prior_variances),
         "scale": result.scale,
-        "kappa": result.history[-1].get("kappa"),
+        "kappa": result.learned.get("kappa"),
         "versions": versions(),
     }
 
@@ -157,15 +166,18 @@ def _conditional(
     """Return the conditional marginal likelihood of the held-out examples; the prior was made before the training."""
     assert trial.clml is not None
     prior.set_variances(trial.settings.prior_variances or {})
-    device = next(result.model.parameters()).device
-    posterior = laplace_posterior(result.model, prior, in_order(plain_set, trial.settings.batch_size, device), 0.0)
+    device, likelihood = next(result.model.parameters()).device, result.likelihood
+    training = in_order(plain_set, trial.settings.batch_size, device)
+    posterior = laplace_posterior(
+        result.model, prior, training, log_likelihood=0.0, likelihood=copy.deepcopy(likelihood).to(device)
+    )
 
-    @torch.no_grad()
-    def log_probabilities() -> Tensor:  # not the logarithm of probabilities, which underflow
+    def outputs() -> Tensor:
         batches = in_order(held_set, BATCH, device)
-        return torch.cat([logits(result.model, inputs).double().log_softmax(1) for inputs, _ in batches])
+        return torch.cat([network_output(result.model, inputs) for inputs, _ in batches])
 
-    return conditional_likelihood(posterior, log_probabilities, labels_of(held_set), *trial.clml)
+    samples, temperatures = trial.clml
+    return conditional_likelihood(posterior, outputs, labels_of(held_set), likelihood, samples, temperatures)
 
 
 @contextmanager
@@ -176,58 +188,60 @@ def _timed(seconds: dict[str, float], name: str) -> Iterator[None]:
 
 
 @lru_cache(maxsize=1)
-def inspect_model(job: Job, test_size: int | None) -> tuple[LoadedModel, str]:
+def inspect_model(model_spec: ModelSpec, data_spec: DataSpec, test_size: int | None) -> tuple[nn.Module, str]:
     """Return a comparison's network, and a fingerprint of its weights, its structure and how it reads its inputs."""
-    loaded = load_for(job, read_data(job, test_size), 0)
-    reads = {name: value for name, value in loaded.as_dict().items() if name != "spec"}
-    vocabulary = sorted(loaded.tokenizer.get_vocab().items()) if loaded.tokenizer is not None else None
-    structure = re.sub(r" at 0x[0-9a-f]+", "", repr(loaded.network))  # functions show where they are in memory
+    network, reader = model_spec.load(read_data(data_spec, test_size), 0)
+    reads = {name: value for name, value in reader.as_dict().items() if name != "spec"}
+    vocabulary = sorted(reader.tokenizer.get_vocab().items()) if reader.tokenizer is not None else None
+    structure = re.sub(r" at 0x[0-9a-f]+", "", repr(network))  # functions show where they are in memory
     digest = hashlib.sha256(repr((structure, reads, vocabulary)).encode())
-    for name, value in loaded.network.state_dict().items():
+    for name, value in network.state_dict().items():
         digest.update(name.encode())
         digest.update(value.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
-    return loaded, digest.hexdigest()[:16]
+    return network, digest.hexdigest()[:16]
 
 
 def _train(
     trial: Trial,
-    loaded: LoadedModel,
-    train_set: Dataset,
-    plain_set: Dataset,
-    records: Records,
+    network: nn.Module,
+    sets: TrainingSets,
+    folder: RunFolder,
     device: str | None,
-    report: Report,
+    listener: events.Listener,
 ) -> Result:
-    out = records.work(trial.key)
-    if (out / "run.json").is_file() and read_run(out)["status"] == "finished":  # killed while it was tested
-        return load(out, loaded.network)
-    settings: dict[str, Any] = trial.settings.as_dict()
-    return finetune(
-        loaded.network,
-        train_set,
-        trial.job.head,
-        plain_train_set=plain_set,
-        out=out,
-        device=device,
-        precision=trial.precision,
-        report=report,
-        **settings,
-    )
+    with folder.lock():
+        if folder.status == "trained":  # killed while it was tested
+            return load(folder.path, network)
+        execution = Execution(device, trial.precision)
+        about = {"head": trial.model_spec.head, **about_run(trial.settings, execution), "num_data": sets.number}
+        run = TrainingRun(
+            network=network,
+            sets=sets,
+            settings=trial.settings,
+            execution=execution,
+            head=trial.model_spec.head,
+            folder=folder,
+            resumed=folder.check(trial.settings, about, network.state_dict()),
+            about=about,
+            listener=listener,
+        )
+        return run.train()
 
 
 _stores: dict[str, ImageStore] = {}
 
 
-def _test_set(trial: Trial, loaded: LoadedModel, data: Data) -> Dataset:
+def _test_set(trial: Trial, reader: InputReader, data: Data) -> Dataset:
     """Return the test set as this network reads it; images are decoded once for all runs of a process."""
     assert data.test is not None
-    if loaded.image is None:
-        return loaded.dataset(data.test)
-    key = repr((trial.data, trial.job.model, trial.job.image_size, trial.test_size, trial.job.skip_bad))
+    if reader.image is None:
+        return reader.dataset(data.test)
+    skip_bad = trial.data_spec.skip_bad
+    key = repr((trial.data, trial.model_spec.model, trial.model_spec.image_size, trial.test_size, skip_bad))
     if key not in _stores:
         _stores.clear()
-        _stores[key] = ImageStore(data.test, loaded.image, trial.job.skip_bad)
-    return ImageSet(_stores[key], loaded.image)
+        _stores[key] = ImageStore(data.test, reader.image, skip_bad)
+    return ImageSet(_stores[key], reader.image)
 
 
 def _finite(values: dict[str, float]) -> dict[str, float | None]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -12,135 +11,128 @@ from typing import Any
 
 import torch
 
+from deelbo._wording import counted, some_of
+from deelbo.data.targets import Targets
+
 
 @dataclass
 class Examples:
-    """What a dataset is made of.
+    """Inputs with their labels.
 
     Args:
-        sources: Paths of images, images in memory (PIL or encoded bytes), or texts.
-        labels: Class of each, as an index.
-        names: How each is called in messages: a path, or a file and its row.
+        inputs: Paths of images, images in memory (PIL or encoded bytes), or texts.
+        labels: For each example its class index, its row of 0 and 1, or its row of numbers; see `Targets`.
+        names: How each example is called in messages: a path, or a file and its row.
     """
 
-    sources: list[Any]
-    labels: list[int]
+    inputs: list[Any]
+    labels: list[Any]
     names: list[str]
 
     def __len__(self) -> int:
         return len(self.labels)
 
     def take(self, indices: Iterable[int]) -> Examples:
-        """Return some of them."""
+        """Return the examples at these indices."""
         order = list(indices)
         return Examples(
-            [self.sources[i] for i in order], [self.labels[i] for i in order], [self.names[i] for i in order]
+            [self.inputs[i] for i in order], [self.labels[i] for i in order], [self.names[i] for i in order]
         )
 
 
 @dataclass
 class Data:
-    """A classification task.
+    """Examples to train and to test on.
 
     Args:
-        kind: "image" or "text".
-        classes: Names of the labels.
+        kind: Kind of the inputs, "image" or "text".
+        targets: What is to be predicted.
         train: Training examples.
         test: Test examples, if there are any.
-        notes: What the reader of the data wants to tell.
-        skipped: Names of what was left out as bad.
+        notes: Sentences for the user about what was read.
+        skipped: Names of the examples that were left out because they are bad.
     """
 
     kind: str
-    classes: list[str]
+    targets: Targets
     train: Examples
     test: Examples | None = None
     notes: list[str] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
 
+    def describe(self) -> str:
+        """Return the task, the numbers of examples and what is predicted, in a few words."""
+        test = f", {len(self.test):,} to test on" if self.test else ""
+        return f"{self.targets.task}: {counted(len(self.train), self.kind)}, {self.targets.describe()}{test}"
+
     def checked(self) -> Data:
-        """Return the data if a classifier can be trained on them.
+        """Return the data if a network can be trained on them, with a note on labels that no example has.
 
         Raises:
             ValueError: If a class has no training example, or there is a single class.
         """
-        if len(self.classes) == 1:
-            raise ValueError(f"a single class ({self.classes[0]}): a classifier needs at least two")
-        check_classes(self.train, self.classes)
+        targets = self.targets
+        if targets.task == "classification" and len(targets.names) == 1:
+            raise ValueError(f"a single class ({targets.names[0]}): a classifier needs at least two")
+        check_classes(self.train, targets)
+        if lost := targets.missing(self.train.labels):
+            self.notes.append(f"no training example has the label {some_of(lost)}")
         return self
 
     def fingerprint(self) -> str:
-        """Return a hash of the classes, the labels and what the training examples are, to notice changed data."""
-        digest = hashlib.sha256(repr((self.kind, self.classes, self.train.labels)).encode())
-        for source in self.train.sources:
-            content = _content(source)
+        """Return a hash of the targets and the content of the training examples, to notice changed data."""
+        task = () if self.targets.task == "classification" else (self.targets.task,)
+        digest = hashlib.sha256(repr((self.kind, self.targets.names, self.train.labels, *task)).encode())
+        for item in self.train.inputs:
+            content = _content(item)
             digest.update(len(content).to_bytes(8, "big"))  # so that "ab", "c" is not "a", "bc"
             digest.update(content)
         return digest.hexdigest()[:16]
 
 
-def check_classes(examples: Examples, classes: Sequence[str]) -> None:
+def check_classes(examples: Examples, targets: Targets) -> None:
     """Raise a ValueError if a class has no example."""
-    counts = Counter(examples.labels)
-    if empty := [name for i, name in enumerate(classes) if not counts[i]]:
+    if targets.task == "classification" and (empty := targets.missing(examples.labels)):
         raise ValueError(f"no training example of class {', '.join(empty)}")
 
 
-def _content(source: Any) -> bytes:
-    if isinstance(source, Path):
-        name = source.name.encode(errors="surrogateescape") + b"\0"
+def _content(item: Any) -> bytes:
+    if isinstance(item, Path):
+        name = item.name.encode(errors="surrogateescape") + b"\0"
         try:
-            return name + source.read_bytes()
-        except OSError:  # told, or left out, by who decodes it
+            return name + item.read_bytes()
+        except OSError:  # reported, or left out, when it is decoded
             return name
-    return source if isinstance(source, bytes) else source.encode() if isinstance(source, str) else source.tobytes()
+    return item if isinstance(item, bytes) else item.encode() if isinstance(item, str) else item.tobytes()
 
 
-def index_labels(train: Sequence[str], test: Sequence[str] | None) -> tuple[list[str], list[int], list[int] | None]:
-    """Turn names of labels into indices; numbers are ordered as numbers.
-
-    Raises:
-        ValueError: If the test labels have one that training never saw.
-    """
-    classes = sorted(set(train), key=lambda name: (natural(name), name))
-    index = {name: i for i, name in enumerate(classes)}
-    if test is not None and (unseen := sorted(set(test) - set(classes), key=natural)):
-        raise ValueError(f"the test set has labels that training never saw: {', '.join(unseen)}")
-    return classes, [index[name] for name in train], None if test is None else [index[name] for name in test]
-
-
-def natural(name: str) -> list[tuple[int, int, str]]:
-    """Sort key under which 2 comes before 10."""
-    return [(0, int(part), "") if part.isdecimal() else (1, 0, part) for part in re.split(r"(\d+)", name) if part]
-
-
-def stratified_subset(labels: Sequence[int], number: int, seed: int) -> list[int]:
-    """Return indices of a random subset with the classes' proportions kept, each class at least once.
+def stratified_subset(strata: Sequence[int], number: int, seed: int) -> list[int]:
+    """Return indices of a random subset that keeps the proportions of the strata, each of them at least once.
 
     Args:
-        labels: Of all examples.
-        number: How many to take.
-        seed: Of the choice.
+        strata: The group of each example, such as its class; see `Targets.strata`.
+        number: How many examples to take.
+        seed: Seed of the random choice.
 
     Raises:
-        ValueError: If there are fewer examples, or fewer places than classes.
+        ValueError: If there are fewer examples, or more groups than examples to take.
     """
-    counts = Counter(labels)
-    if not len(counts) <= number <= len(labels):
-        raise ValueError(f"a subset of {number} examples: choose between {len(counts)} (classes) and {len(labels)}")
-    shares = {label: number * count / len(labels) for label, count in counts.items()}
-    quotas = {label: max(1, int(share)) for label, share in shares.items()}
+    counts = Counter(strata)
+    if not len(counts) <= number <= len(strata):
+        raise ValueError(f"a subset of {number} examples: choose between {len(counts)} (classes) and {len(strata)}")
+    shares = {group: number * count / len(strata) for group, count in counts.items()}
+    quotas = {group: max(1, int(share)) for group, share in shares.items()}
     # Places left over go to the largest remainders; places too many come from the classes that have most.
     while (missing := number - sum(quotas.values())) != 0:
         step = 1 if missing > 0 else -1
-        able = [label for label in sorted(counts) if (quotas[label] < counts[label] if step > 0 else quotas[label] > 1)]
-        chosen = max(able, key=lambda label: step * (shares[label] - quotas[label]))
+        able = [group for group in sorted(counts) if (quotas[group] < counts[group] if step > 0 else quotas[group] > 1)]
+        chosen = max(able, key=lambda group: step * (shares[group] - quotas[group]))
         quotas[chosen] += step
     generator = torch.Generator().manual_seed(seed)
     chosen_indices: list[int] = []
-    for label in sorted(counts):
-        members = [i for i, other in enumerate(labels) if other == label]
-        order = torch.randperm(len(members), generator=generator)[: quotas[label]]
+    for group in sorted(counts):
+        members = [i for i, other in enumerate(strata) if other == group]
+        order = torch.randperm(len(members), generator=generator)[: quotas[group]]
         chosen_indices += [members[i] for i in order.tolist()]
     return sorted(chosen_indices)
 
@@ -149,10 +141,10 @@ def split(data: Data, train_size: int | None, test_fraction: float | None, seed:
     """Hold a test set out, if asked, then take a subset of what is left for training; both by class.
 
     Args:
-        data: Whole.
-        train_size: Training examples to use; None for all.
-        test_fraction: Share of the training examples to test on; None for none.
-        seed: Of both choices.
+        data: All examples.
+        train_size: Number of training examples to use; None for all.
+        test_fraction: Share of the training examples to test on; None to hold none out.
+        seed: Seed of both random choices.
 
     Raises:
         ValueError: If there is a test set already, or too few examples.
@@ -160,17 +152,18 @@ def split(data: Data, train_size: int | None, test_fraction: float | None, seed:
     train, test = data.train, data.test
     if test_fraction is not None:
         if test is not None:
-            raise ValueError("--test-fraction with data that have a test set")
+            raise ValueError(f"test_fraction={test_fraction:g}, but the data have a test set already")
         if not 0 < test_fraction < 1:
-            raise ValueError(f"--test-fraction {test_fraction:g} is not between 0 and 1")
-        number, classes = round(test_fraction * len(train)), len(data.classes)
-        if not classes <= number <= len(train) - classes:
-            raise ValueError(f"--test-fraction {test_fraction:g}: {number} of {len(train)} for {classes} classes")
-        held = set(stratified_subset(train.labels, number, seed))
-        test = train.take(sorted(held))
-        train = train.take(i for i in range(len(train)) if i not in held)
+            raise ValueError(f"test_fraction={test_fraction:g} is not between 0 and 1")
+        strata = data.targets.strata(train.labels)
+        number, groups = round(test_fraction * len(train)), len(set(strata))
+        if not groups <= number <= len(train) - groups:
+            raise ValueError(f"test_fraction={test_fraction:g}: {number} of {len(train)} for {groups} classes")
+        held_out = set(stratified_subset(strata, number, seed))
+        test = train.take(sorted(held_out))
+        train = train.take(i for i in range(len(train)) if i not in held_out)
     if train_size is not None:
         if train_size > len(train):
-            raise ValueError(f"--train-size {train_size}, but there are {len(train)} training examples")
-        train = train.take(stratified_subset(train.labels, train_size, seed))
-    return replace(data, train=train, test=test).checked()
+            raise ValueError(f"train_size={train_size}, but there are {len(train)} training examples")
+        train = train.take(stratified_subset(data.targets.strata(train.labels), train_size, seed))
+    return replace(data, train=train, test=test, notes=list(data.notes)).checked()

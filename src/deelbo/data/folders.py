@@ -1,38 +1,81 @@
-"""Folders of images, one folder a class."""
+"""Folders of images: one folder for each class, or a table `targets.csv` beside the images."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
 from deelbo._extras import require
-from deelbo.data.examples import Data, Examples, index_labels, natural
+from deelbo._wording import natural, some_of
+from deelbo.data.examples import Data, Examples
+from deelbo.data.tables import LabelledRows, assemble, label_texts, read_rows
+from deelbo.data.targets import Targets, index_labels
+
+TARGETS_FILE, FILE_COLUMN = "targets.csv", "file"
 
 
-def read_folder(path: Path) -> Data:
-    """Read `train/CLASS/*` and, if it is there, `test/CLASS/*`; or `CLASS/*`.
+def read_folder(path: Path, label_columns: Sequence[str] = (), task: str | None = None, skip_bad: bool = False) -> Data:
+    """Read `train/` and, if it is there, `test/` of a folder, or the folder itself.
 
-    Folders below a class belong to it. Hidden files are left out; so are files that no image format is named like,
-    which a note counts.
+    Each has a folder for each class, or a table `targets.csv` beside its images, with a column `file` and one or more
+    columns of labels or numbers. Folders below a class belong to it. Hidden files are left out; so are files that no
+    image format is named like, which a note counts.
+
+    Args:
+        path: The folder.
+        label_columns: Names of the label columns of `targets.csv`; all but `file` if empty.
+        task: What the labels of `targets.csv` stand for; recognised from them if None.
+        skip_bad: Whether to leave rows of `targets.csv` without label or image out instead of refusing them.
 
     Raises:
         ValueError: If there are no classes, an empty class, or test labels that training never saw.
     """
     trains, tests = path / "train", path / "test"
     notes: list[str] = []
-    beside = [p.name for p in sorted(path.iterdir()) if p.is_dir() and not p.name.startswith(".")]
-    if trains.is_dir() and (unused := [name for name in beside if name not in ("train", "test")]):
+    folders = [p.name for p in sorted(path.iterdir()) if p.is_dir() and not p.name.startswith(".")]
+    if trains.is_dir() and (unused := [name for name in folders if name not in ("train", "test")]):
         notes.append(f"{path}: only train and test are read, not {', '.join(unused)}")
-    if beside and set(beside) <= _SPLITS:
-        raise ValueError(f"{path} has {', '.join(beside)}: call the folder of the training classes train")
-    files = _classes(trains if trains.is_dir() else path, notes)
-    held = _classes(tests, notes) if trains.is_dir() and tests.is_dir() else None
-    names, test_names = ([n for n, _ in pairs] if pairs is not None else None for pairs in (files, held))
-    assert names is not None
-    classes, labels, test_labels = index_labels(names, test_names)
-    test = None if held is None or test_labels is None else _examples(held, test_labels)
-    return Data("image", classes, _examples(files, labels), test, notes)
+    if not trains.is_dir() and folders and set(folders) <= _SPLITS:
+        raise ValueError(f"{path} has {', '.join(folders)}: call the folder of the training images train")
+    train_folder = trains if trains.is_dir() else path
+    test_folder = tests if trains.is_dir() and tests.is_dir() else None
+    if (train_folder / TARGETS_FILE).is_file():
+        return _read_listed(train_folder, test_folder, label_columns, task, skip_bad, notes)
+    if task not in (None, "classification"):
+        raise ValueError(f"task={task!r} needs a table {train_folder / TARGETS_FILE} with the columns file and label")
+    files = _classes(train_folder, notes)
+    test_files = None if test_folder is None else _classes(test_folder, notes)
+    classes, labels, test_labels = index_labels(
+        [n for n, _ in files], None if test_files is None else [n for n, _ in test_files]
+    )
+    test = None if test_files is None or test_labels is None else _examples(test_files, test_labels)
+    return Data("image", Targets("classification", classes), _examples(files, labels), test, notes)
+
+
+def _read_listed(
+    train: Path, test: Path | None, label_columns: Sequence[str], task: str | None, skip_bad: bool, notes: list[str]
+) -> Data:
+    """Read images whose labels are in `targets.csv`."""
+    columns = list(label_columns)
+
+    def listed(folder: Path) -> LabelledRows:
+        rows = read_rows(folder / TARGETS_FILE, (FILE_COLUMN, *columns))
+        columns[:] = columns or [name for name in rows[0] if name != FILE_COLUMN]
+        if not columns:
+            raise ValueError(f"{folder / TARGETS_FILE} has no column beside {FILE_COLUMN}")
+        paths = [folder / str(row[FILE_COLUMN]).strip() for row in rows]
+        if not skip_bad and (lost := [str(path) for path in paths if not path.is_file()]):
+            raise ValueError(f"{folder / TARGETS_FILE} names images that are not there: {some_of(lost, 2)}")
+        return LabelledRows(
+            folder / TARGETS_FILE, [p if p.is_file() else None for p in paths], label_texts(rows, columns)
+        )
+
+    train_rows = listed(train)
+    data = assemble("image", train_rows, None if test is None else listed(test), columns, task, skip_bad)
+    data.notes[:0] = notes
+    return data
 
 
 # Folders of these names alone are parts of the data rather than classes.
@@ -61,15 +104,17 @@ def _classes(folder: Path, notes: list[str]) -> list[tuple[str, Path]]:
         raise ValueError(f"{folder} has no folders: images are expected in {folder}/CLASS/")
     if loose := [p for p in folder.iterdir() if p.is_file() and p.suffix.lower() in image_suffixes()]:
         notes.append(f"{folder}: {len(loose)} images in no class are left out, such as {loose[0].name}")
-    found = []
-    for each in folders:
-        images, others = images_below(each)
+    files = []
+    for class_folder in folders:
+        images, others = images_below(class_folder)
         if not images:
-            raise ValueError(f"class {each.name} is empty: no image in {each}")
+            raise ValueError(f"class {class_folder.name} is empty: no image in {class_folder}")
         if others:
-            notes.append(f"{each}: {len(others)} files that are no images are left out, such as {others[0].name}")
-        found += [(each.name, image) for image in images]
-    return found
+            notes.append(
+                f"{class_folder}: {len(others)} files that are no images are left out, such as {others[0].name}"
+            )
+        files += [(class_folder.name, image) for image in images]
+    return files
 
 
 def _examples(files: list[tuple[str, Path]], labels: list[int]) -> Examples:

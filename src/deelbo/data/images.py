@@ -16,6 +16,7 @@ from torch.utils.data import Dataset
 
 from deelbo._extras import require
 from deelbo.data.examples import Examples
+from deelbo.data.targets import as_tensor
 
 MEMORY = 4 * 2**30  # bytes of decoded images to keep; a larger set is decoded at every look
 
@@ -25,10 +26,10 @@ class ImageFormat:
     """What a network expects of an image.
 
     Args:
-        size: Height and width of the crop that the network sees.
-        mean: Per channel, of values between 0 and 1; None until computed from the training set.
-        std: Likewise.
-        interpolation: "nearest", "bilinear", "bicubic" or "lanczos".
+        size: Height and width in pixels of the crop that the network sees.
+        mean: Mean of each channel, of values between 0 and 1; None until it is computed from the training set.
+        std: Standard deviation of each channel; None until it is computed from the training set.
+        interpolation: How images are resized: "nearest", "bilinear", "bicubic" or "lanczos".
         channels: 3 for colour, 1 for grey.
     """
 
@@ -48,7 +49,7 @@ class ImageFormat:
         return asdict(self)
 
 
-def decode(source: Path | bytes | Any, form: ImageFormat) -> Tensor:
+def decode(item: Path | bytes | Any, image_format: ImageFormat) -> Tensor:
     """Return an image as bytes, [channels, height, width], its shorter side resized and its longer at most twice that.
 
     The camera's rotation (EXIF) is applied, transparency is laid over white, 16-bit greys are scaled, palettes and CMYK
@@ -59,26 +60,28 @@ def decode(source: Path | bytes | Any, form: ImageFormat) -> Tensor:
     """
     Image, ImageOps = require("PIL.Image", "vision"), require("PIL.ImageOps", "vision")
     try:
-        image = source if isinstance(source, Image.Image) else None
+        image = item if isinstance(item, Image.Image) else None
         if image is None:
-            image = Image.open(io.BytesIO(source) if isinstance(source, bytes) else source)
-            image.draft("RGB", (2 * form.resized, 2 * form.resized))  # JPEG decodes large photographs at a fraction
+            image = Image.open(io.BytesIO(item) if isinstance(item, bytes) else item)
+            image.draft(
+                "RGB", (2 * image_format.resized, 2 * image_format.resized)
+            )  # JPEG decodes large photographs at a fraction
         image = ImageOps.exif_transpose(image)
         image = _middle(image)
-        image = _colours(image, Image, "RGB" if form.channels == 3 else "L")
-        scale = form.resized / min(image.size)
-        size = tuple(max(form.resized, round(side * scale)) for side in image.size)
-        image = image.resize(size, getattr(Image.Resampling, form.interpolation.upper()))
+        image = _colours(image, Image, "RGB" if image_format.channels == 3 else "L")
+        scale = image_format.resized / min(image.size)
+        size = tuple(max(image_format.resized, round(side * scale)) for side in image.size)
+        image = image.resize(size, getattr(Image.Resampling, image_format.interpolation.upper()))
     except Exception as error:  # damaged files make PIL's plugins raise anything
         raise ValueError(f"cannot be read as an image: {error}") from error
     # NumPy, because a thread that runs PyTorch's operations starts OpenMP threads, which slow the whole process down.
     numpy = require("numpy", "vision")
-    pixels = numpy.asarray(image).reshape(image.height, image.width, form.channels)
+    pixels = numpy.asarray(image).reshape(image.height, image.width, image_format.channels)
     return torch.from_numpy(pixels.transpose(2, 0, 1).copy())
 
 
 def _middle(image: Any) -> Any:
-    """Of a panorama, the middle: at most twice as long as wide."""
+    """Return the middle of a panorama, at most twice as long as it is wide."""
     width, height = image.size
     longest = 2 * min(width, height)
     left, top = max(0, (width - longest) // 2), max(0, (height - longest) // 2)
@@ -102,11 +105,11 @@ class ImageStore:
     """Decoded images, in memory if they fit; shared by the augmented and the plain view of a training set.
 
     Args:
-        examples: Where they come from.
-        form: How to decode them.
-        skip_bad: Leave unreadable ones out, and count them in `bad`.
+        examples: Examples whose inputs are images.
+        image_format: Size and colours to decode them to.
+        skip_bad: Whether to leave unreadable images out, and list them in `bad`, instead of refusing them.
         progress: Called after each image with (done, total).
-        memory: Bytes to keep at most.
+        memory: Number of bytes of decoded images to keep at most.
 
     Raises:
         ValueError: If an image cannot be read and is not to be skipped; the message names it.
@@ -115,27 +118,27 @@ class ImageStore:
     def __init__(
         self,
         examples: Examples,
-        form: ImageFormat,
+        image_format: ImageFormat,
         skip_bad: bool = False,
         progress: Callable[[int, int], None] | None = None,
         memory: int = MEMORY,
     ) -> None:
-        self.form = form
+        self.image_format = image_format
         self.bad: list[str] = []
         self._threads = ThreadPoolExecutor(os.cpu_count() or 1)  # PIL decodes outside Python's lock
         self._waiting: dict[int, Future[Tensor]] = {}
         self.images: list[Tensor] | None = []
-        kept, used, moments = [], 0, torch.zeros(3, form.channels, dtype=torch.float64)
-        for i, image in enumerate(self._each(examples.sources)):
+        kept, used, moments = [], 0, torch.zeros(3, image_format.channels, dtype=torch.float64)
+        for i, image in enumerate(self._decoded(examples.inputs)):
             if progress is not None:
                 progress(i + 1, len(examples))
             if isinstance(image, Exception):
                 if not skip_bad:
-                    raise ValueError(f"{examples.names[i]} {image} (--skip-bad leaves such files out)") from image
+                    raise ValueError(f"{examples.names[i]} {image} (skip_bad=True leaves such files out)") from image
                 self.bad.append(examples.names[i])
                 continue
             kept.append(i)
-            if form.mean is None:
+            if image_format.mean is None:
                 values = image.flatten(1).double() / 255
                 moments += torch.stack([torch.ones_like(values), values, values.square()]).sum(2)
             used += image.numel()
@@ -143,34 +146,34 @@ class ImageStore:
                 self.images = None
             elif self.images is not None:
                 self.images.append(image)
-        if examples.sources and not kept:
+        if examples.inputs and not kept:
             raise ValueError(f"none of the {len(examples)} images can be read, such as {self.bad[0]}")
         self.examples = examples.take(kept)
         mean, square = moments[1:] / moments[0]
         self.mean, self.std = mean.tolist(), (square - mean.square()).clamp(min=1e-8).sqrt().tolist()
 
-    def _each(self, sources: Sequence[Any]) -> Iterator[Tensor | Exception]:
-        def attempt(source: Any) -> Tensor | Exception:
+    def _decoded(self, items: Sequence[Any]) -> Iterator[Tensor | Exception]:
+        def attempt(item: Any) -> Tensor | Exception:
             try:
-                return decode(source, self.form)
+                return decode(item, self.image_format)
             except ValueError as error:
                 return error
 
-        for start in range(0, len(sources), 256):  # so that few decoded images wait
-            yield from self._threads.map(attempt, sources[start : start + 256])
+        for start in range(0, len(items), 256):  # so that few decoded images wait
+            yield from self._threads.map(attempt, items[start : start + 256])
 
     def __getitem__(self, index: int) -> Tensor:
         if self.images is not None:
             return self.images[index]
         waiting = self._waiting.pop(index, None)
-        return decode(self.examples.sources[index], self.form) if waiting is None else waiting.result()
+        return decode(self.examples.inputs[index], self.image_format) if waiting is None else waiting.result()
 
     def prepare(self, indices: Iterable[int]) -> None:
         """Begin to decode images that are wanted soon."""
         if self.images is None:
             for i in indices:
                 if i not in self._waiting:
-                    self._waiting[i] = self._threads.submit(decode, self.examples.sources[i], self.form)
+                    self._waiting[i] = self._threads.submit(decode, self.examples.inputs[i], self.image_format)
 
 
 class ImageSet(Dataset):
@@ -178,25 +181,25 @@ class ImageSet(Dataset):
 
     Args:
         store: The decoded images.
-        form: With mean and std.
+        image_format: Size and normalisation of the images, with mean and std.
         augment: Whether to crop at random.
-        flip: Whether to mirror at random then.
+        flip: Whether to mirror at random as well.
     """
 
-    def __init__(self, store: ImageStore, form: ImageFormat, augment: bool = False, flip: bool = True) -> None:
-        self.store, self.form, self.augment, self.flip = store, form, augment, flip
+    def __init__(self, store: ImageStore, image_format: ImageFormat, augment: bool = False, flip: bool = True) -> None:
+        self.store, self.image_format, self.augment, self.flip = store, image_format, augment, flip
         self.examples = store.examples
-        assert form.mean is not None
-        assert form.std is not None
-        self._shift = torch.tensor(form.mean).view(1, -1, 1, 1) * 255
-        self._factor = 1 / (torch.tensor(form.std).view(1, -1, 1, 1) * 255)
+        assert image_format.mean is not None
+        assert image_format.std is not None
+        self._shift = torch.tensor(image_format.mean).view(1, -1, 1, 1) * 255
+        self._factor = 1 / (torch.tensor(image_format.std).view(1, -1, 1, 1) * 255)
         self.prepare = store.prepare
 
     def __len__(self) -> int:
         return len(self.examples)
 
-    def __getitem__(self, index: int) -> tuple[Tensor, int]:
-        image, size = self.store[index], self.form.size
+    def __getitem__(self, index: int) -> tuple[Tensor, Any]:
+        image, size = self.store[index], self.image_format.size
         rows, columns = image.shape[1] - size, image.shape[2] - size
         if self.augment:
             row, column, flip = (torch.rand(3) * torch.tensor([rows + 1.0, columns + 1.0, 2.0])).long().tolist()
@@ -205,12 +208,16 @@ class ImageSet(Dataset):
         image = image[:, row : row + size, column : column + size]
         return image.flip(2) if flip and self.flip else image, self.examples.labels[index]
 
-    def collate(self, pairs: Sequence[tuple[Tensor, int]]) -> tuple[Tensor, Tensor]:
+    def collate(self, pairs: Sequence[tuple[Tensor, Any]]) -> tuple[Tensor, Tensor]:
         """Stack and normalise."""
         images = torch.stack([image for image, _ in pairs])
-        return images.float().sub_(self._shift).mul_(self._factor), torch.tensor([label for _, label in pairs])
+        return images.float().sub_(self._shift).mul_(self._factor), as_tensor([label for _, label in pairs])
 
 
-def normalized(form: ImageFormat, store: ImageStore) -> ImageFormat:
+def normalized(image_format: ImageFormat, store: ImageStore) -> ImageFormat:
     """Return the format with mean and std: its own, or the training set's where it has none."""
-    return form if form.mean is not None else replace(form, mean=tuple(store.mean), std=tuple(store.std))
+    return (
+        image_format
+        if image_format.mean is not None
+        else replace(image_format, mean=tuple(store.mean), std=tuple(store.std))
+    )

@@ -8,8 +8,9 @@ from typing import Any
 
 from deelbo._extras import require
 from deelbo._hub import cache_without_network
-from deelbo._words import first_line
-from deelbo.data.examples import Data, Examples, index_labels
+from deelbo._wording import first_line
+from deelbo.data.examples import Data, Examples
+from deelbo.data.targets import Targets, index_labels
 
 # The column of inputs in Hugging Face's version; that of labels is "label".
 _INPUTS = {"cifar10": "img", "flowers102": "image", "pets": "image", "ag_news": "text"}
@@ -55,7 +56,7 @@ def _cifar10(folder: Path, download: bool) -> Data:
         _examples([Image.fromarray(array) for array in each.data], each.targets, f"{folder}, {part}")
         for each, part in zip(sets, ("train", "test"), strict=True)
     ]
-    return Data("image", list(sets[0].classes), parts[0], parts[1])
+    return Data("image", _classes(sets[0].classes), parts[0], parts[1])
 
 
 def _flowers102(folder: Path, download: bool) -> Data:
@@ -66,7 +67,7 @@ def _flowers102(folder: Path, download: bool) -> Data:
     ]
     classes = getattr(sets[0], "classes", [str(i + 1) for i in range(102)])
     train, test = (_files(each._image_files, each._labels) for each in sets)
-    return Data("image", list(classes), train, test)
+    return Data("image", _classes(classes), train, test)
 
 
 def _pets(folder: Path, download: bool) -> Data:
@@ -75,7 +76,7 @@ def _pets(folder: Path, download: bool) -> Data:
         for split in ("trainval", "test")
     ]
     train, test = (_files(each._images, each._labels) for each in sets)
-    return Data("image", list(sets[0].classes), train, test)
+    return Data("image", _classes(sets[0].classes), train, test)
 
 
 def _ag_news(folder: Path) -> Data:
@@ -139,11 +140,15 @@ def _convert(name: str, loaded: Any, place: Path) -> Data:
         for split, labels in (("train", train), ("test", test))
     ]
     assert parts[0] is not None
-    return Data("text" if name == "ag_news" else "image", list(classes), parts[0], parts[1])
+    return Data("text" if name == "ag_news" else "image", _classes(classes), parts[0], parts[1])
 
 
-def _examples(sources: list[Any], labels: Any, place: str) -> Examples:
-    return Examples(sources, [int(label) for label in labels], [f"{place}, {i + 1}" for i in range(len(sources))])
+def _classes(names: Any) -> Targets:
+    return Targets("classification", list(names))
+
+
+def _examples(inputs: list[Any], labels: Any, where: str) -> Examples:
+    return Examples(inputs, [int(label) for label in labels], [f"{where}, {i + 1}" for i in range(len(inputs))])
 
 
 def _files(paths: Any, labels: Any) -> Examples:
@@ -152,4 +157,6 @@ def _files(paths: Any, labels: Any) -> Examples:
 
 def _no_network(name: str, folder: Path, error: Exception) -> ValueError:
     reason = first_line(error)
-    return ValueError(f"{name} is not in {folder} and cannot be downloaded ({reason}); --data-dir says where it is")
+    return ValueError(
+        f"{name} is not in {folder} and cannot be downloaded ({reason}); data_dir=FOLDER says where it is"
+    )

@@ -1,15 +1,18 @@
-"""Tables of texts: CSV, TSV, JSONL and Parquet."""
+"""Tables of texts with labels: CSV, TSV, JSONL and Parquet."""
 
 from __future__ import annotations
 
 import csv
 import json
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from deelbo._extras import require
-from deelbo._words import first_line
-from deelbo.data.examples import Data, Examples, index_labels
+from deelbo._wording import first_line
+from deelbo.data.examples import Data, Examples
+from deelbo.data.targets import SEPARATOR, RawLabels, encode, is_missing, recognise_task
 
 SUFFIXES = (".csv", ".tsv", ".jsonl", ".parquet")
 
@@ -19,28 +22,108 @@ def is_table(path: Path) -> bool:
     return path.suffix.lower() in SUFFIXES
 
 
-def read_tables(path: Path, text_column: str, label_column: str, skip_bad: bool) -> Data:
+@dataclass
+class LabelledRows:
+    """Inputs and label texts of one table, before they are checked.
+
+    Args:
+        path: The table.
+        inputs: Texts, or paths of images.
+        labels: For each row one text for each label column.
+    """
+
+    path: Path
+    inputs: list[Any]
+    labels: RawLabels
+
+
+def read_tables(path: Path, text_column: str, label_columns: Sequence[str], task: str | None, skip_bad: bool) -> Data:
     """Read a table, or `train.*` and, if it is there, `test.*` of a folder.
+
+    Args:
+        path: The table, or the folder.
+        text_column: Name of the column that holds the text.
+        label_columns: Names of the columns that hold the labels.
+        task: What the labels stand for; recognised from them if None.
+        skip_bad: Whether to leave rows without text or label out instead of refusing them.
 
     Raises:
         ValueError: If a column is missing, a row has no text or label (unless skipped), or test labels are new.
     """
     train_file, test_file = (path, None) if path.is_file() else (_only(path, "train"), _only(path, "test"))
     assert train_file is not None
-    data = Data("text", [], Examples([], [], []))
-    columns = (text_column, label_column)
-    data.train, labels = _labelled(train_file, columns, skip_bad, data)
-    test_labels = None
-    if test_file is not None:
-        data.test, test_labels = _labelled(test_file, columns, skip_bad, data)
-    data.classes, data.train.labels, indices = index_labels(labels, test_labels)
-    if data.test is not None and indices is not None:
-        data.test.labels = indices
-    return data
+
+    def labelled(file: Path) -> LabelledRows:
+        rows = read_rows(file, (text_column, *label_columns))
+        texts = [_text(row.get(text_column)).strip() for row in rows]
+        return LabelledRows(file, texts, label_texts(rows, label_columns))
+
+    tables = (labelled(train_file), None if test_file is None else labelled(test_file))
+    return assemble("text", *tables, label_columns, task, skip_bad)
 
 
-def read_rows(path: Path, columns: tuple[str, ...]) -> list[dict[str, Any]]:
-    """Return the rows of a table by column, with its columns checked.
+def assemble(
+    kind: str,
+    train: LabelledRows,
+    test: LabelledRows | None,
+    label_columns: Sequence[str],
+    task: str | None,
+    skip_bad: bool,
+) -> Data:
+    """Recognise the task, leave bad rows out or refuse them, and turn label texts into targets.
+
+    Args:
+        kind: Kind of the inputs, "image" or "text".
+        train: Rows to train on.
+        test: Rows to test on, if there are any.
+        label_columns: Names of the columns that hold the labels.
+        task: What the labels stand for; recognised from them if None.
+        skip_bad: Whether to leave rows without input or label out instead of refusing them.
+
+    Raises:
+        ValueError: If a row is bad and not to be skipped, or a label does not fit.
+    """
+    notes: list[str] = []
+    skipped: list[str] = []
+    if task is None:
+        task, reason = recognise_task(train.labels)
+        if task != "classification" or reason != "labels are names":
+            notes.append(f"recognised as {task}: {reason} (task='...' overrules)")
+    parts = [
+        None if rows is None else _whole_rows(kind, rows, task, skip_bad, notes, skipped) for rows in (train, test)
+    ]
+    assert parts[0] is not None
+    (examples, labels), (test_examples, test_labels) = parts[0], parts[1] or (None, None)
+    targets, examples.labels, encoded = encode(task, label_columns, labels, test_labels)
+    if test_examples is not None and encoded is not None:
+        test_examples.labels = encoded
+    return Data(kind, targets, examples, test_examples, notes, skipped)
+
+
+def _whole_rows(
+    kind: str, rows: LabelledRows, task: str, skip_bad: bool, notes: list[str], skipped: list[str]
+) -> tuple[Examples, RawLabels]:
+    """Return the rows that have an input and a label."""
+    good = [bool(item) and not is_missing(labels, task) for item, labels in zip(rows.inputs, rows.labels, strict=True)]
+    bad = [i for i, whole in enumerate(good) if not whole]
+    if bad and not skip_bad:
+        raise ValueError(
+            f"{rows.path}, row {bad[0] + 1}: no {kind} or no label; skip_bad=True leaves such rows out ({len(bad)})"
+        )
+    if bad:
+        notes.append(
+            f"{rows.path}: {len(bad)} rows without {kind} or label are left out, the first is row {bad[0] + 1}"
+        )
+        skipped += [f"{rows.path}, row {i + 1}" for i in bad]
+    kept = [i for i, whole in enumerate(good) if whole]
+    if not kept:
+        raise ValueError(f"{rows.path} has no row with {kind} and label")
+    names = [str(rows.inputs[i]) if kind == "image" else f"{rows.path}, row {i + 1}" for i in kept]
+    return Examples([rows.inputs[i] for i in kept], [], names), [rows.labels[i] for i in kept]
+
+
+def read_rows(path: Path, columns: Sequence[str]) -> list[dict[str, Any]]:
+    """Return the rows of a table by column, after checking that some columns are there.
 
     Raises:
         ValueError: If the file cannot be read, lacks a column, or a row has more fields than the header.
@@ -80,20 +163,17 @@ def _read_separated(path: Path, suffix: str) -> list[dict[str, Any]]:
     return rows
 
 
-def _labelled(path: Path, columns: tuple[str, str], skip_bad: bool, data: Data) -> tuple[Examples, list[str]]:
-    rows = read_rows(path, columns)
-    texts, labels = ([_text(row.get(column)).strip() for row in rows] for column in columns)
-    bad = [i for i in range(len(rows)) if not texts[i] or not labels[i]]
-    if bad and not skip_bad:
-        raise ValueError(f"{path}, row {bad[0] + 1}: no text or no label; --skip-bad leaves such rows out ({len(bad)})")
-    if bad:
-        data.notes.append(f"{path}: {len(bad)} rows without text or label are left out, the first is row {bad[0] + 1}")
-        data.skipped += [f"{path}, row {i + 1}" for i in bad]
-    kept = [i for i in range(len(texts)) if texts[i] and labels[i]]
-    if not kept:
-        raise ValueError(f"{path} has no row with text and label")
-    examples = Examples([texts[i] for i in kept], [], [f"{path}, row {i + 1}" for i in kept])
-    return examples, [labels[i] for i in kept]
+def label_texts(rows: Sequence[dict[str, Any]], columns: Sequence[str]) -> RawLabels:
+    """Return the label columns of rows as texts; a list of labels becomes one text."""
+
+    def text(value: Any) -> str:
+        if isinstance(value, (list, tuple)):
+            return SEPARATOR.join(_text(part).strip() for part in value) or SEPARATOR
+        if isinstance(value, bool) and len(columns) > 1:  # yes or no for each label
+            return str(int(value))
+        return _text(value).strip()
+
+    return [[text(row.get(column)) for column in columns] for row in rows]
 
 
 def _text(value: Any) -> str:
@@ -104,7 +184,7 @@ def _text(value: Any) -> str:
 
 
 def _only(folder: Path, stem: str) -> Path | None:
-    found = sorted(p for p in folder.glob(f"{stem}.*") if is_table(p))
-    if len(found) > 1:
-        raise ValueError(f"{folder} has several: {', '.join(p.name for p in found)}")
-    return found[0] if found else None
+    tables = sorted(p for p in folder.glob(f"{stem}.*") if is_table(p))
+    if len(tables) > 1:
+        raise ValueError(f"{folder} has several: {', '.join(p.name for p in tables)}")
+    return tables[0] if tables else None

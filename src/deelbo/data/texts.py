@@ -5,25 +5,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
 from deelbo.data.examples import Examples
+from deelbo.data.targets import as_tensor
 
 
 class TextSet(Dataset):
     """Dictionaries of tokens with "labels".
 
     Args:
-        examples: Texts and labels.
-        tokenizer: The network's, from Hugging Face.
-        max_length: Tokens at most; longer texts are cut.
+        examples: Texts with their labels.
+        tokenizer: The network's tokenizer, from Hugging Face.
+        max_length: Number of tokens of a text at most; longer texts are cut.
     """
 
     def __init__(self, examples: Examples, tokenizer: Any, max_length: int) -> None:
         self.examples, self.tokenizer = examples, tokenizer
-        encoded = tokenizer(examples.sources, truncation=True, max_length=max_length)
+        encoded = tokenizer(examples.inputs, truncation=True, max_length=max_length)
         self.tokens = [{name: values[i] for name, values in encoded.items()} for i in range(len(examples))]
 
     def __len__(self) -> int:
@@ -38,16 +38,16 @@ class TextSet(Dataset):
         # A fast tokenizer would recommend its __call__ instead, which would tokenise at every step.
         self.tokenizer.deprecation_warnings["Asking-to-pad-a-fast-tokenizer"] = True
         padded = self.tokenizer.pad(tokens, return_tensors="pt")
-        return {**padded, "labels": torch.tensor([row["labels"] for row in rows])}
+        return {**padded, "labels": as_tensor([row["labels"] for row in rows])}
 
 
 def longest(tokenizer: Any, network: Any, wanted: int | None) -> int:
     """Return how many tokens a text may have.
 
     Args:
-        tokenizer: The network's.
-        network: Whose position embeddings may be fewer.
-        wanted: By the user; None for as many as the network takes, and at most 512.
+        tokenizer: The network's tokenizer.
+        network: The network, whose number of position embeddings is a limit too.
+        wanted: What the user wants; None for as many as the network takes, and at most 512.
 
     Raises:
         ValueError: If more are wanted than the network takes.
@@ -57,5 +57,5 @@ def longest(tokenizer: Any, network: Any, wanted: int | None) -> int:
     if wanted is None:
         return min(possible, 512)
     if not 1 <= wanted <= possible:
-        raise ValueError(f"--max-length {wanted}: the network takes 1 to {possible} tokens")
+        raise ValueError(f"max_length={wanted}: the network takes 1 to {possible} tokens")
     return wanted

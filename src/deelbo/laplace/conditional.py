@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from deelbo.laplace.posterior import LaplacePosterior
+from deelbo.likelihoods import Categorical, Likelihood
 
 SAMPLES = 20
 TEMPERATURES = (1.0, 0.1, 0.01, 1e-3, 1e-4)
@@ -21,45 +22,47 @@ class Conditional:
 
     Args:
         value: log p(held-out y | training y).
-        temperature: Of the posterior's covariance, chosen among several.
-        accuracy: Of the averaged prediction on the held-out examples.
+        temperature: Temperature of the posterior's covariance, chosen among several.
+        score: How good the averaged prediction of the held-out examples is, larger being better (their accuracy).
     """
 
     value: float
     temperature: float
-    accuracy: float
+    score: float
 
 
 def conditional_likelihood(
     posterior: LaplacePosterior,
-    log_probabilities: Callable[[], Tensor],
-    labels: Tensor,
+    outputs: Callable[[], Tensor],
+    targets: Tensor,
+    likelihood: Likelihood | None = None,
     samples: int = SAMPLES,
     temperatures: Sequence[float] = TEMPERATURES,
 ) -> Conditional:
-    """Return the conditional log marginal likelihood at the temperature whose averaged prediction is most accurate.
+    """Return the conditional log marginal likelihood at the temperature whose averaged prediction is best.
 
     Args:
-        posterior: Of the training examples.
-        log_probabilities: Returns log p(class | x) of the held-out examples at the weights in place, [examples,
-            classes].
-        labels: Of the held-out examples.
-        samples: Draws at each temperature.
-        temperatures: To choose from; the first of several that are equally accurate. One whose draws have no likelihood
-            is chosen only if none has.
+        posterior: Laplace's approximation from the training examples.
+        outputs: Returns the network's outputs for the held-out examples at the weights in place.
+        targets: Targets of the held-out examples.
+        likelihood: Likelihood of the targets; categorical (classes) if None.
+        samples: Number of draws at each temperature.
+        temperatures: Temperatures to choose from; the first of several that are equally good. One whose draws have no
+            likelihood is chosen only if none has.
     """
-    found = []
+    likelihood = likelihood or Categorical()
+    candidates = []
     for temperature in temperatures:
-        likelihoods, average = [], torch.zeros(())
+        log_likelihoods, average = [], torch.zeros(())
         for seed in range(samples):
-            with posterior.sample(seed, temperature):
-                drawn = log_probabilities().double().cpu()
-            likelihoods.append(drawn[torch.arange(len(labels)), labels].sum())
-            average = average + drawn.exp() / samples
-        accuracy = float((average.argmax(1) == labels).double().mean())
-        found.append(Conditional(log_mean(torch.stack(likelihoods)), temperature, accuracy))
+            with torch.no_grad(), posterior.sample(seed, temperature):
+                drawn = outputs().double().cpu()
+                log_likelihoods.append(likelihood.log_likelihood(drawn, targets))
+                average = average + likelihood.averageable(drawn) / samples
+        score = likelihood.score(likelihood.prediction(average), targets)
+        candidates.append(Conditional(log_mean(torch.stack(log_likelihoods)), temperature, score))
     # Draws from a posterior without bounds (a flat prior, and weights that no example moves) have no likelihood.
-    return max(found, key=lambda each: (each.value > -math.inf, each.accuracy))
+    return max(candidates, key=lambda candidate: (candidate.value > -math.inf, candidate.score))
 
 
 def log_mean(log_likelihoods: Tensor) -> float:

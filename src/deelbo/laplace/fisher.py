@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
-from deelbo._modules import unwrap
-from deelbo.training.batches import Inputs, logits
+from deelbo._modules import eval_mode, unwrap
+from deelbo.likelihoods import Categorical, Likelihood
+from deelbo.training.batches import Inputs, network_output
 
 MEMORY = 2**30  # bytes for the gradients of the examples that are computed at once
-
-Loss = Callable[[Tensor, Tensor], Tensor]
 
 
 def empirical_fisher(
     network: nn.Module,
     weights: Sequence[nn.Parameter],
     batches: Iterable[tuple[Inputs, Tensor]],
-    loss: Loss = F.cross_entropy,
+    likelihood: Likelihood | None = None,
     memory: int = MEMORY,
 ) -> list[Tensor]:
     r"""Return F_d = sum_n ( d log p(y_n | x_n, theta) / d theta_d )^2, in eval mode, so that examples are independent.
@@ -34,18 +32,16 @@ def empirical_fisher(
         network: Any network that gives logits, bare or wrapped for data parallelism. Its modes are left as they were.
         weights: Parameters of it.
         batches: Inputs and labels.
-        loss: -log p(y | output) of a batch of one.
+        likelihood: Likelihood of the targets; categorical (classes) if None.
         memory: Bytes for the gradients of examples at once.
 
     Returns:
         One tensor for each weight, of the same shape.
     """
     bare = unwrap(network)
-    squares = _Squares(bare, weights, loss)
+    squares = _Squares(bare, weights, likelihood or Categorical())
     together = max(1, memory // max(1, 2 * sum(weight.numel() * weight.element_size() for weight in weights)))
-    modes = {module: module.training for module in bare.modules()}
-    bare.eval()
-    try:
+    with eval_mode(bare):
         for inputs, labels in batches:
             start = 0
             while start < len(labels):
@@ -56,20 +52,17 @@ def empirical_fisher(
                 if together == 1:
                     squares.add_one(*part)
                 start += together
-    finally:
-        for module, training in modes.items():
-            module.training = training
     return list(squares.total.values())
 
 
 class _Squares:
     """The sum of the squared gradients of single examples."""
 
-    def __init__(self, network: nn.Module, weights: Sequence[nn.Parameter], loss: Loss) -> None:
+    def __init__(self, network: nn.Module, weights: Sequence[nn.Parameter], likelihood: Likelihood) -> None:
         names = {id(parameter): name for name, parameter in network.named_parameters()}
         self.weights = {names[id(weight)]: weight for weight in weights}
         self.total = {name: torch.zeros_like(weight, requires_grad=False) for name, weight in self.weights.items()}
-        self.network, self.loss = network, loss
+        self.network, self.likelihood = network, likelihood
 
     def add_together(self, inputs: Inputs, labels: Tensor) -> bool:
         """Add several examples' at once; False if `vmap` cannot follow the network."""
@@ -89,12 +82,12 @@ class _Squares:
             output = functional_call(self.network, values, (), {name: value[None] for name, value in one.items()})
         else:
             output = functional_call(self.network, values, (one[None],))
-        return self.loss(output if isinstance(output, Tensor) else output.logits, label[None])
+        return self.likelihood(output if isinstance(output, Tensor) else output.logits, label[None])
 
     def add_one(self, inputs: Inputs, labels: Tensor) -> None:
         """Add one example's, from a batch of one."""
         with torch.enable_grad():
-            value = self.loss(logits(self.network, inputs), labels)
+            value = self.likelihood(network_output(self.network, inputs), labels)
             gradients = torch.autograd.grad(value, list(self.weights.values()), allow_unused=True)
         for total, gradient in zip(self.total.values(), gradients, strict=True):
             if gradient is not None:

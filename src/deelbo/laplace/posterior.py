@@ -20,8 +20,9 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from deelbo._chunks import mix
+from deelbo._seeds import mix
 from deelbo.laplace.fisher import empirical_fisher
+from deelbo.likelihoods import Likelihood
 from deelbo.priors import GaussianPrior, PriorGroup
 from deelbo.training.batches import Inputs
 
@@ -34,6 +35,7 @@ def laplace_posterior(
     batches: Iterable[tuple[Inputs, Tensor]],
     log_likelihood: float,
     share: float = 1.0,
+    likelihood: Likelihood | None = None,
 ) -> LaplacePosterior:
     """Return Laplace's approximation of a classifier at its weights.
 
@@ -43,6 +45,7 @@ def laplace_posterior(
         batches: Inputs and labels of the training set, or of some of it.
         log_likelihood: The sum over the training set.
         share: How much of the training set the batches are.
+        likelihood: Likelihood of the targets; categorical (classes) if None.
 
     Raises:
         ValueError: If a weight is complex.
@@ -51,7 +54,7 @@ def laplace_posterior(
     weights = [weight for group in groups.values() for weight in group.weights]
     if any(weight.is_complex() for weight in weights):
         raise ValueError("Laplace's approximation is for real weights, and some are complex")
-    fisher = iter(empirical_fisher(network, weights, batches))
+    fisher = iter(empirical_fisher(network, weights, batches, likelihood))
     scaled = {name: [next(fisher).div_(share) for _ in group.weights] for name, group in groups.items()}
     return LaplacePosterior(prior, scaled, log_likelihood)
 

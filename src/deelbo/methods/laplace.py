@@ -3,47 +3,55 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from deelbo.laplace import LaplacePosterior, laplace_posterior
+from deelbo._modules import eval_mode
+from deelbo.laplace import laplace_posterior
 from deelbo.methods.point import MaximumAPosteriori
-from deelbo.priors import GaussianPrior
-from deelbo.training.method import TrainingView
+from deelbo.training.method import METHODS, MethodInputs, TrainingView, load_variance_state, variance_state
 
 
+@METHODS.register("la-lml", "prior variances learned by Laplace's marginal likelihood after every epoch")
 class LaplaceMarginalLikelihood(MaximumAPosteriori):
     """Trains mean NLL - log p(theta) / N, and after every epoch sets the prior variances to the evidence's maximum.
 
-    The evidence is that of a diagonal empirical Fisher over the training set, in eval mode.
+    The evidence is that of a diagonal empirical Fisher over the training set, in eval mode. The variances start at 1.
 
     Args:
-        network: Bare, or wrapped for data parallelism.
-        prior: Over its trainable parameters; its variances start at 1.
-        num_data: N.
+        inputs: Network, prior and number of examples.
     """
 
-    def __init__(self, network: nn.Module, prior: GaussianPrior, num_data: int) -> None:
-        super().__init__(network, prior, num_data, prior.variances)
+    name = "la-lml"
+    own_settings = ()
+    needed_settings = ()
+    variances_are_learned = "after every epoch"
+
+    def __init__(self, inputs: MethodInputs) -> None:
+        super().__init__(inputs, inputs.prior.variances)
         self._evidence: float | None = None
+
+    @classmethod
+    def make(cls, inputs: MethodInputs) -> LaplaceMarginalLikelihood:
+        """Return the method."""
+        return cls(inputs)
 
     def end_epoch(self, examples: TrainingView) -> None:
         """Learn the prior variances."""
-        self._evidence = self.value(examples, samples=0)
+        self._evidence = self.objective(examples, samples=0)
 
-    def value(self, examples: TrainingView, samples: int) -> float:
+    def objective(self, examples: TrainingView, samples: int) -> float:
         """Set the prior variances to Laplace's best, and return the log marginal likelihood there."""
-        posterior = self._posterior(examples)
+        with eval_mode(self.network):
+            posterior = laplace_posterior(
+                self.network,
+                self.prior,
+                examples.batches(),
+                log_likelihood=float(examples.log_likelihood()),
+                share=examples.share,
+                likelihood=self.likelihood,
+            )
         posterior.best_variances()
         return posterior.log_marginal_likelihood()
-
-    def _posterior(self, examples: TrainingView) -> LaplacePosterior:
-        training = self.network.training
-        self.network.eval()
-        try:
-            log_likelihood = float(examples.log_likelihood())
-            return laplace_posterior(self.network, self.prior, examples.batches(), log_likelihood, examples.share)
-        finally:
-            self.network.train(training)
 
     def learned(self) -> dict[str, float]:
         """Return the prior variances, the prior's part of the loss, and the evidence for each example."""
@@ -51,14 +59,11 @@ class LaplaceMarginalLikelihood(MaximumAPosteriori):
         return {**super().learned(), **evidence}
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return the variances."""
-        return {
-            **{f"variance.{name}": group.get_extra_state() for name, group in self.prior.named_groups().items()},
-            "evidence": torch.tensor(float("nan") if self._evidence is None else self._evidence, dtype=torch.float64),
-        }
+        """Return the variances and the evidence."""
+        evidence = float("nan") if self._evidence is None else self._evidence
+        return {**variance_state(self.prior), "evidence": torch.tensor(evidence, dtype=torch.float64)}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Go on from a state."""
-        for name, group in self.prior.named_groups().items():
-            group.set_extra_state(state[f"variance.{name}"])
+        """Continue from a state."""
+        load_variance_state(self.prior, state)
         self._evidence = None if state["evidence"].isnan() else float(state["evidence"])

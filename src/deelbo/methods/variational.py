@@ -4,84 +4,125 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from typing import ClassVar
 
 from torch import Tensor, nn
 
 from deelbo.objective import DataEmphasizedELBO
 from deelbo.posteriors import IsotropicPosterior
-from deelbo.priors import GaussianPrior
-from deelbo.training.method import TrainingView
+from deelbo.training.method import (
+    METHODS,
+    Method,
+    MethodInputs,
+    Quantity,
+    TrainingView,
+    load_variance_state,
+    variance_state,
+    variances_by_column,
+)
 
 
-class Variational:
+@METHODS.register("de-elbo", "learned regularisation, the data emphasised by kappa = D/N")
+class DataEmphasized(Method):
     """Trains mean NLL + KL/(kappa N) under draws from an isotropic posterior; the prior variances are learned.
 
     Args:
-        network: Bare, or wrapped for data parallelism.
-        prior: Over its trainable parameters.
-        num_data: N.
-        kappa: None for max(1, D/N).
-        init_scale: Where the posterior's scale starts.
-        seed: Of the draws.
+        inputs: Network, prior, likelihood and settings.
+        kappa: How much the data are emphasised.
     """
 
-    def __init__(
-        self, network: nn.Module, prior: GaussianPrior, num_data: int, kappa: float | None, init_scale: float, seed: int
-    ) -> None:
-        posterior = IsotropicPosterior(network, init_scale=init_scale, seed=seed)
-        self.posterior = posterior
-        self.prior = prior
-        self.objective = DataEmphasizedELBO(posterior, prior, num_data, kappa)
+    name = "de-elbo"
+    own_settings: ClassVar[tuple[str, ...]] = ("kappa",)
+    penalty = Quantity("kl", "KL / (κN)", "KL divergence per example")
+    quantities = (
+        Quantity("scale", "σ (posterior)", "σ posterior scale"),
+        Quantity("kappa", "κ", "κ emphasis of the data", large=True, charted=False),
+    )
+    variances_are_learned = "in closed form at every step, the posterior's scale by gradient"
+
+    def __init__(self, inputs: MethodInputs, kappa: float) -> None:
+        settings = inputs.settings
+        self._posterior = IsotropicPosterior(inputs.network, init_scale=settings.init_scale, seed=settings.seed)
+        self.prior = inputs.prior
+        self.elbo = DataEmphasizedELBO(self._posterior, inputs.prior, inputs.num_data, kappa)
+
+    @classmethod
+    def make(cls, inputs: MethodInputs) -> DataEmphasized:
+        """Return the method with the settings' kappa, or the likelihood's default."""
+        kappa = inputs.settings.kappa
+        if kappa is None:
+            num_params = sum(group.num_params for group in inputs.prior.named_groups().values())
+            kappa = inputs.likelihood.default_kappa(num_params, inputs.num_data, inputs.num_outputs)
+        return cls(inputs, kappa)
+
+    @property
+    def objective_scale(self) -> float:
+        """Return kappa N."""
+        return self.elbo.kappa * self.elbo.num_data
+
+    @property
+    def posterior(self) -> IsotropicPosterior:
+        """The posterior over the weights."""
+        return self._posterior
 
     def parameters(self) -> Iterator[nn.Parameter]:
         """Return means and unconstrained scale."""
-        return self.posterior.parameters()
+        return self._posterior.parameters()
 
-    def gradients(self, backward: Callable[[], None], before_prior: Callable[[], None]) -> None:
-        """One draw of the weights a step, then the KL."""
-        with self.posterior.sample():
-            backward()
-        before_prior()
-        self.objective.backward()
+    def add_gradients(self, add_loss_gradient: Callable[[], None], unscale: Callable[[], None]) -> None:
+        """Add the loss's gradient under one draw of the weights, then the KL's."""
+        with self._posterior.sample():
+            add_loss_gradient()
+        unscale()
+        self.elbo.backward()
 
-    def end_epoch(self, examples: TrainingView) -> None:
-        """Nothing: every step learns."""
-
-    def value(self, examples: TrainingView, samples: int) -> float:
+    def objective(self, examples: TrainingView, samples: int) -> float:
         """Return J at the optimal prior variances."""
-        self.prior.update_variances(self.posterior)
-        return float(self.objective.estimate(examples.log_likelihood, samples))
+        self.prior.update_variances(self._posterior)
+        return float(self.elbo.estimate(examples.log_likelihood, samples))
 
-    def early_value(self, examples: TrainingView, samples: int) -> float:
+    def optimistic_objective(self, examples: TrainingView, samples: int) -> float:
         """Return max over the scale of J, on a grid upwards from the current one.
 
         The scale starts tiny and is learned by gradient, so at first every move of the means costs D/2 log(1 + |move|^2
         / (D scale^2)): J falls before it rises, the deeper the larger the learning rate. At the best scale it does not.
         """
         best = -math.inf
-        while (value := self.value(examples, samples)) > best:
+        while (value := self.objective(examples, samples)) > best:
             best = value
-            self.posterior.set_scale(4 * self.posterior.scale.item())
+            self._posterior.set_scale(4 * self._posterior.scale.item())
         return best
 
     def learned(self) -> dict[str, float]:
         """Return the prior variances, the scale, kappa and KL/(kappa N)."""
         return {
-            **{f"variance_{name}": value for name, value in self.prior.variances.items()},
-            "scale": self.posterior.scale.item(),
-            "kappa": self.objective.kappa,
-            "kl": float(self.objective.kl()) / (self.objective.kappa * self.objective.num_data),
+            **variances_by_column(self.prior),
+            "scale": self._posterior.scale.item(),
+            "kappa": self.elbo.kappa,
+            "kl": float(self.elbo.kl()) / self.objective_scale,
         }
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return the state of the posterior and the variances; the prior's mean is the initial network's."""
-        variances = {f"variance.{n}": group.get_extra_state() for n, group in self.prior.named_groups().items()}
-        return {**{f"posterior.{n}": v for n, v in self.posterior.state_dict().items()}, **variances}
+        posterior = {f"posterior.{name}": value for name, value in self._posterior.state_dict().items()}
+        return {**posterior, **variance_state(self.prior)}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Go on from a state."""
-        self.posterior.load_state_dict(
-            {n.removeprefix("posterior."): v for n, v in state.items() if n.startswith("posterior.")}
+        """Continue from a state."""
+        self._posterior.load_state_dict(
+            {name.removeprefix("posterior."): v for name, v in state.items() if name.startswith("posterior.")}
         )
-        for name, group in self.prior.named_groups().items():
-            group.set_extra_state(state[f"variance.{name}"])
+        load_variance_state(self.prior, state)
+
+
+@METHODS.register("elbo", "the same without emphasis (kappa = 1)")
+class EvidenceLowerBound(DataEmphasized):
+    """DE-ELBO with kappa = 1: the evidence lower bound."""
+
+    name = "elbo"
+    own_settings = ()
+
+    @classmethod
+    def make(cls, inputs: MethodInputs) -> EvidenceLowerBound:
+        """Return the method with kappa = 1."""
+        return cls(inputs, 1.0)

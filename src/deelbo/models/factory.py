@@ -8,10 +8,10 @@ import sys
 from torch import nn
 
 from deelbo.data.images import ImageFormat
-from deelbo.models.loaded import LoadedModel, Request
+from deelbo.models.base import LoadedModel, ModelRequest
 
 
-def from_factory(request: Request) -> LoadedModel:
+def from_factory(request: ModelRequest) -> LoadedModel:
     """Call `package.module:factory(num_classes=...)`.
 
     The network may say more by attributes: `tokenizer` (then it is for texts), or `pretrained_cfg` with "input_size",
@@ -27,14 +27,14 @@ def from_factory(request: Request) -> LoadedModel:
         factory = getattr(importlib.import_module(module), name)
     except (ModuleNotFoundError, AttributeError) as error:
         raise ValueError(f"unknown model {request.spec!r}: {error}") from error
-    network = factory(num_classes=len(request.classes))
+    network = factory(num_classes=request.targets.num_outputs)
     if not isinstance(network, nn.Module):
         raise ValueError(f"{request.spec} gave a {type(network).__name__} instead of a torch.nn.Module")
     if (tokenizer := getattr(network, "tokenizer", None)) is not None:
-        return LoadedModel(network, "text", tokenizer=tokenizer)
+        return LoadedModel(network, tokenizer=tokenizer)
     if request.kind == "text":
         raise ValueError(f"{request.spec} is for texts, so its network needs an attribute `tokenizer`")
     config = getattr(network, "pretrained_cfg", None) or {}
     channels, size, _ = config.get("input_size", (3, 224, 224))
     mean, std = (tuple(config[key]) if key in config else None for key in ("mean", "std"))
-    return LoadedModel(network, "image", ImageFormat(request.image_size or size, mean, std, channels=channels))
+    return LoadedModel(network, ImageFormat(request.image_size or size, mean, std, channels=channels))

@@ -8,45 +8,56 @@ from pathlib import Path
 from typing import Any
 
 from deelbo._extras import require
+from deelbo._head import find_head
 from deelbo._hub import cache_without_network, unavailable
 from deelbo._modules import select
-from deelbo._words import first_line, some_of
+from deelbo._wording import first_line, some_of
 from deelbo.data.images import ImageFormat
-from deelbo.models.loaded import LoadedModel, Request
-from deelbo.priors.head import find_head
+from deelbo.models.base import MODEL_SOURCES, LoadedModel, ModelRequest
 
+_PROBLEM_TYPES = {
+    "classification": "single_label_classification",
+    "regression": "regression",
+    "multilabel": "multi_label_classification",
+}
 _RESAMPLING = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic"}  # PIL's numbers
 
 
-def from_hugging_face(request: Request) -> LoadedModel:
+@MODEL_SOURCES.register("hf", "Hugging Face models, by name or folder")
+def from_hugging_face(request: ModelRequest) -> LoadedModel:
     """Return a network from the hub, its cache, a local folder, or a run's own folder."""
     return load_transformer(request, request.name)
 
 
-def load_transformer(request: Request, name: str) -> LoadedModel:
+def load_transformer(request: ModelRequest, name: str) -> LoadedModel:
     """Return a network with label names in its configuration, and its tokenizer or image size.
 
     Args:
-        request: What is wanted.
-        name: Of the model on the hub, or a folder.
+        request: The network that is wanted.
+        name: Name of the model on the hub, or a folder.
     """
     transformers = require("transformers", "text")
-    place = name if request.folder is None else str(request.folder)
+    where = name if request.folder is None else str(request.folder)
     if request.folder is None and name.startswith((".", "/", "~")) and not Path(name).exists():
         raise ValueError(f"unknown model {request.spec!r}: no such folder")
     automatic = {
         "text": transformers.AutoModelForSequenceClassification,
         "image": transformers.AutoModelForImageClassification,
     }[request.kind]
-    labels = {"id2label": dict(enumerate(request.classes)), "label2id": {c: i for i, c in enumerate(request.classes)}}
+    names = request.targets.names
+    labels = {
+        "id2label": dict(enumerate(names)),
+        "label2id": {name: i for i, name in enumerate(names)},
+        "problem_type": _PROBLEM_TYPES[request.targets.task],
+    }
     with _quiet(transformers), cache_without_network():
-        config = _fetch(request, transformers.AutoConfig, place, num_labels=len(request.classes), **labels)
+        config = _fetch(request, transformers.AutoConfig, where, num_labels=request.targets.num_outputs, **labels)
         if type(config) not in automatic._model_mapping:
             raise ValueError(f"{request.spec} ({config.model_type}) is no network for {request.kind}s")
         if request.image_size is not None and hasattr(config, "image_size"):
             config.image_size = request.image_size
         reader = _fetch(
-            request, transformers.AutoTokenizer if request.kind == "text" else transformers.AutoImageProcessor, place
+            request, transformers.AutoTokenizer if request.kind == "text" else transformers.AutoImageProcessor, where
         )
         if request.kind == "text" and reader.pad_token is None:  # GPT-like models were trained without padding
             reader.pad_token = reader.eos_token
@@ -54,33 +65,37 @@ def load_transformer(request: Request, name: str) -> LoadedModel:
             config.pad_token_id = reader.pad_token_id
         if request.pretrained:
             options = {"config": config, "ignore_mismatched_sizes": True, "output_loading_info": True}
-            network, found = _fetch(request, automatic, place, **options)
+            network, found = _fetch(request, automatic, where, **options)
             _check_loaded(request, network, found)
             _new_head(network)
         else:
             network = automatic.from_config(config)
     files = (network.config, reader)
     if request.kind == "text":
-        return LoadedModel(network.float(), "text", tokenizer=reader, files=files)
-    return LoadedModel(network.float(), "image", _image_format(reader, request.image_size), files=files)
+        return LoadedModel(network.float(), tokenizer=reader, files=files)
+    return LoadedModel(network.float(), _image_format(reader, request.image_size), files=files)
 
 
-def _fetch(request: Request, automatic: Any, place: str, **options: Any) -> Any:
+def _fetch(request: ModelRequest, automatic: Any, where: str, **options: Any) -> Any:
     try:
-        return automatic.from_pretrained(place, **options)
+        return automatic.from_pretrained(where, **options)
     except (OSError, ValueError) as error:
-        if Path(place).is_dir():
-            raise ValueError(f"{request.spec}: {place} is no model of Hugging Face: {first_line(error)}") from error
+        if Path(where).is_dir():
+            raise ValueError(f"{request.spec}: {where} is no model of Hugging Face: {first_line(error)}") from error
         raise unavailable(request.spec, error) from error
 
 
-def _check_loaded(request: Request, network: Any, found: dict[str, Any]) -> None:
+def _check_loaded(request: ModelRequest, network: Any, found: dict[str, Any]) -> None:
     """Refuse weights that leave part of the network as it was initialised, except for what a new task needs anew."""
     shapes = [key if isinstance(key, str) else key[0] for key in found["mismatched_keys"]]
     missing = [*found["missing_keys"], *shapes]
     head = set(select(missing, find_head(network)))
     if lost := sorted(key for key in missing if key not in head and "pooler" not in key):
-        hint = "; its position embeddings are for another --image-size" if request.image_size and shapes else ""
+        hint = (
+            f"; image_size={request.image_size}, but its position embeddings are for another"
+            if request.image_size and shapes
+            else ""
+        )
         raise ValueError(f"the weights of {request.spec} do not fit: missing or of another shape {some_of(lost)}{hint}")
 
 

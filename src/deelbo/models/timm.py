@@ -5,10 +5,11 @@ from __future__ import annotations
 from deelbo._extras import require
 from deelbo._hub import cache_without_network, unavailable, unknown
 from deelbo.data.images import ImageFormat
-from deelbo.models.loaded import LoadedModel, Request
+from deelbo.models.base import MODEL_SOURCES, LoadedModel, ModelRequest
 
 
-def from_timm(request: Request) -> LoadedModel:
+@MODEL_SOURCES.register("timm", "networks of timm, by name")
+def from_timm(request: ModelRequest) -> LoadedModel:
     """Return a network of timm, with its own input size and normalisation."""
     timm = require("timm", "vision")
     plain = request.name.split(".")[0]
@@ -20,7 +21,7 @@ def from_timm(request: Request) -> LoadedModel:
     try:
         with cache_without_network():
             network = timm.create_model(
-                request.name, pretrained=request.pretrained, num_classes=len(request.classes), **options
+                request.name, pretrained=request.pretrained, num_classes=request.targets.num_outputs, **options
             )
     except (OSError, RuntimeError) as error:
         if not request.pretrained:
@@ -31,7 +32,7 @@ def from_timm(request: Request) -> LoadedModel:
     form = ImageFormat(
         request.image_size or height, tuple(config["mean"]), tuple(config["std"]), config["interpolation"], channels
     )
-    return LoadedModel(network, "image", form)
+    return LoadedModel(network, form)
 
 
 def _fixed_size(name: str) -> bool:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from deelbo._extras import require
 from deelbo._hub import unavailable, unknown
 from deelbo.data.images import ImageFormat
-from deelbo.models.loaded import LoadedModel, Request
+from deelbo.models.base import MODEL_SOURCES, LoadedModel, ModelRequest
 from deelbo.models.weights import replace_head
 
 
-def from_torchvision(request: Request) -> LoadedModel:
+@MODEL_SOURCES.register("torchvision", "networks of torchvision, by name")
+def from_torchvision(request: ModelRequest) -> LoadedModel:
     """Return a network of torchvision, with its own input size and normalisation."""
     models = require("torchvision.models", "vision")
     known = models.list_models(module=models)
@@ -21,9 +22,7 @@ def from_torchvision(request: Request) -> LoadedModel:
         network = models.get_model(request.name, weights=best if request.pretrained else None, **options)
     except OSError as error:
         raise unavailable(request.spec, error) from error
-    replace_head(network, len(request.classes))
+    replace_head(network, request.targets.num_outputs)
     preset = best.transforms()
     size = request.image_size or preset.crop_size[0]
-    return LoadedModel(
-        network, "image", ImageFormat(size, tuple(preset.mean), tuple(preset.std), preset.interpolation.value)
-    )
+    return LoadedModel(network, ImageFormat(size, tuple(preset.mean), tuple(preset.std), preset.interpolation.value))

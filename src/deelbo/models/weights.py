@@ -1,4 +1,4 @@
-"""Weights from files, and the replacement of a classifier."""
+"""Weights from files, and changes to a classifier: its replacement, and units folded into it."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
+from deelbo._head import find_head
 from deelbo._modules import select
-from deelbo._words import some_of
-from deelbo.priors.head import find_head
+from deelbo._wording import some_of
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:
@@ -33,13 +33,13 @@ def read_weights(path: Path) -> dict[str, Tensor]:
     return {name.removeprefix("module."): value for name, value in state.items()}
 
 
-def fit_weights(network: nn.Module, weights: dict[str, Tensor], place: str) -> None:
+def fit_weights(network: nn.Module, weights: dict[str, Tensor], where: str) -> None:
     """Load weights into a network; a classifier of another size is left as it is.
 
     Args:
-        network: With the new classifier.
-        weights: Of the same architecture.
-        place: Where they come from, for the message.
+        network: The network, with its new classifier.
+        weights: Weights of the same architecture, by name.
+        where: Where the weights come from, for the error message.
 
     Raises:
         ValueError: If a key is missing, left over or of another shape.
@@ -63,7 +63,7 @@ def fit_weights(network: nn.Module, weights: dict[str, Tensor], place: str) -> N
         if names
     ]
     if problems:
-        raise ValueError(f"{place} does not fit {type(network).__name__}: {'; '.join(problems)}")
+        raise ValueError(f"{where} does not fit {type(network).__name__}: {'; '.join(problems)}")
     network.load_state_dict({name: weights[name] for name in own if name not in left}, strict=False)
 
 
@@ -83,3 +83,21 @@ def replace_head(network: nn.Module, num_classes: int) -> None:
     else:
         raise ValueError(f"the classifier {name} of {type(network).__name__} is a {type(old).__name__}, not linear")
     setattr(owner, name.rpartition(".")[2], new)
+
+
+def fold_units(network: nn.Module, location: Tensor, spread: Tensor) -> bool:
+    """Change the last layer so that the network gives location + spread * output; False if it is not linear.
+
+    Args:
+        network: The network, changed in place.
+        location: What is added to each output.
+        spread: What each output is multiplied with.
+    """
+    last = network.get_submodule(find_head(network)[-1])
+    if not isinstance(last, nn.Linear) or last.bias is None or last.out_features != len(location):
+        return False
+    with torch.no_grad():
+        weight, bias = last.weight.double(), last.bias.double()
+        last.weight.copy_(spread.to(weight)[:, None] * weight)
+        last.bias.copy_(spread.to(bias) * bias + location.to(bias))
+    return True

@@ -16,8 +16,9 @@ import torch
 from torch import Tensor, nn
 
 from deelbo import _distributed
-from deelbo._chunks import ChunkCache, buffer, grad_chunks, mix, over_chunks
 from deelbo._modules import check_memory, select, trainable
+from deelbo._seeds import mix
+from deelbo._weight_passes import ChunkCache, buffer, grad_chunks, over_chunks
 
 if TYPE_CHECKING:
     from deelbo.attachment import Attachment

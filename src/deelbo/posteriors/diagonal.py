@@ -10,7 +10,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from deelbo._chunks import SMALL, ChunkCache, aligned, buffer, grad_chunks, over_chunks, standard_normal, sum_of_squares
+from deelbo._weight_passes import (
+    SMALL,
+    ChunkCache,
+    aligned,
+    buffer,
+    grad_chunks,
+    over_chunks,
+    standard_normal,
+    sum_of_squares,
+)
 from deelbo.posteriors.base import GaussianPosterior
 
 if TYPE_CHECKING:

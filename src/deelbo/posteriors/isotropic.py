@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from deelbo._chunks import SMALL, add_grad, buffer, over_chunks, standard_normal, sum_of_squares
+from deelbo._weight_passes import SMALL, add_grad, buffer, over_chunks, standard_normal, sum_of_squares
 from deelbo.posteriors.base import GaussianPosterior, inverse_softplus
 
 if TYPE_CHECKING:

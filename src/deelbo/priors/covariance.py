@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from deelbo._chunks import TensorList, buffer, over_chunks, split, sum_of_squares, wide
+from deelbo._weight_passes import TensorList, buffer, over_chunks, split, sum_of_squares, wide
 
 Chunks = Sequence[Tensor]
 OptionalChunks = Sequence[Tensor | None]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from deelbo._chunks import ChunkCache, TensorList, grad_chunks
+from deelbo._weight_passes import ChunkCache, TensorList, grad_chunks
 from deelbo.priors.covariance import Covariance, Identity, OptionalChunks
 
 if TYPE_CHECKING:

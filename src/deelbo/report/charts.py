@@ -25,23 +25,28 @@ INK, FAINT, *SERIES = _COLOURS.values()
 Row = dict[str, float]
 
 
-def objective_chart(rows: Sequence[Row]) -> str:
-    """Draw the loss and its two terms over the training of the best candidate (Fig. 1b of the paper)."""
+def objective_chart(rows: Sequence[Row], penalty: str, symbol: str) -> str:
+    """Draw the loss and its two terms over the training of the best candidate (Fig. 1b of the paper).
+
+    Args:
+        rows: History of the best candidate.
+        penalty: Column of the history with the regularisation's part of the loss.
+        symbol: Name of that part in the legend.
+    """
     figure, axes = new_figure()
     steps = [row["step"] for row in rows]
-    other, name = ("kl", "KL / (κN)") if "kl" in rows[0] else ("penalty", "prior / N")
-    axes.plot(steps, [row["nll"] + row[other] for row in rows], color=SERIES[0], label="loss", linewidth=2)
+    axes.plot(steps, [row["nll"] + row[penalty] for row in rows], color=SERIES[0], label="loss", linewidth=2)
     axes.plot(steps, [row["nll"] for row in rows], color=SERIES[1], label="training NLL")
-    axes.plot(steps, [row[other] for row in rows], color=SERIES[2], label=name)
+    axes.plot(steps, [row[penalty] for row in rows], color=SERIES[2], label=symbol)
     return finish(figure, axes, "step", "nats per example")
 
 
 def learned_chart(rows: Sequence[Row], symbols: dict[str, str]) -> str:
-    """Draw the prior variances and the posterior's scale over training.
+    """Draw learned values, such as the prior variances and the posterior's scale, over training.
 
     Args:
-        rows: Of the best candidate.
-        symbols: Column and its name in the legend; no more are drawn than there are colours.
+        rows: History of the best candidate.
+        symbols: Name in the legend of each column; no more are drawn than there are colours.
     """
     figure, axes = new_figure()
     for (column, symbol), colour in zip(symbols.items(), SERIES, strict=False):
@@ -50,24 +55,35 @@ def learned_chart(rows: Sequence[Row], symbols: dict[str, str]) -> str:
     return finish(figure, axes, "step", "")
 
 
-def race_chart(history: Sequence[Row], best: float) -> str:
-    """Draw the loss of every candidate as far as it ran."""
+def race_chart(history: Sequence[Row], best: float, penalty: str) -> str:
+    """Draw the loss of every candidate as far as it ran.
+
+    Args:
+        history: History of all candidates.
+        best: Learning rate of the best candidate.
+        penalty: Column of the history with the regularisation's part of the loss.
+    """
     figure, axes = new_figure()
     rates = list(dict.fromkeys(row["learning_rate"] for row in history))
-    other = "kl" if "kl" in history[0] else "penalty"
     for i, rate in enumerate(rates):
         rows = [row for row in history if row["learning_rate"] == rate]
-        steps, losses = [row["step"] for row in rows], [row["nll"] + row[other] for row in rows]
+        steps, losses = [row["step"] for row in rows], [row["nll"] + row[penalty] for row in rows]
         width = 2.2 if rate == best else 1.2
         axes.plot(steps, losses, color=SERIES[i % len(SERIES)], label=f"{rate:g}", linewidth=width)
         axes.plot(steps[-1:], losses[-1:], marker="o", markersize=4, color=SERIES[i % len(SERIES)])
-    if all(row["nll"] + row[other] > 0 for row in history):
+    if all(row["nll"] + row[penalty] > 0 for row in history):
         axes.set_yscale("log")
     return finish(figure, axes, "step", "loss, nats per example")
 
 
-def reliability_chart(bins: Sequence[Row]) -> str:
-    """Draw accuracy against confidence, and the gap to calibration; the area of a dot is its share of the examples."""
+def reliability_chart(bins: Sequence[Row], x_title: str = "confidence", y_title: str = "accuracy") -> str:
+    """Draw how often predictions are right against their probability; the area of a dot is its share of the cases.
+
+    Args:
+        bins: Rows of `reliability`.
+        x_title: What is on the horizontal axis.
+        y_title: What is on the vertical axis.
+    """
     figure, axes = new_figure()
     axes.plot([0, 1], [0, 1], color=FAINT, linestyle="--", linewidth=1, label="calibrated")
     filled = [row for row in bins if row["examples"]]
@@ -78,7 +94,56 @@ def reliability_chart(bins: Sequence[Row]) -> str:
     axes.scatter(x, y, s=areas, color=SERIES[0], alpha=0.8, zorder=3, label="this model")
     axes.set_xlim(0, 1.03)
     axes.set_ylim(0, 1.03)
-    return finish(figure, axes, "confidence", "accuracy")
+    return finish(figure, axes, x_title, y_title)
+
+
+def scatter_chart(points: dict[str, Any], name: str) -> str:
+    """Draw predicted means with their 90 % intervals against targets.
+
+    Args:
+        points: Lists "target", "mean" and "std".
+        name: Name of the number that is predicted.
+    """
+    figure, axes = new_figure()
+    targets, means = points["target"], points["mean"]
+    ends = [min(targets + means), max(targets + means)]
+    axes.plot(ends, ends, color=FAINT, linestyle="--", linewidth=1, label="exact")
+    axes.errorbar(
+        targets,
+        means,
+        yerr=[1.645 * std for std in points["std"]],
+        fmt="none",
+        ecolor=SERIES[0],
+        alpha=0.15,
+        linewidth=1,
+    )
+    axes.scatter(targets, means, s=10, color=SERIES[0], alpha=0.6, linewidths=0, zorder=3, label="test example")
+    return finish(figure, axes, f"true {name}", f"predicted {name}")
+
+
+def residual_chart(points: dict[str, Any], name: str) -> str:
+    """Draw errors (target minus prediction) over predictions.
+
+    Args:
+        points: Lists "target", "mean" and "std".
+        name: Name of the number that is predicted.
+    """
+    figure, axes = new_figure()
+    errors = [target - mean for target, mean in zip(points["target"], points["mean"], strict=True)]
+    axes.axhline(0, color=FAINT, linestyle="--", linewidth=1)
+    axes.scatter(points["mean"], errors, s=10, color=SERIES[1], alpha=0.6, linewidths=0, label="test example")
+    return finish(figure, axes, f"predicted {name}", "true − predicted")
+
+
+def coverage_chart(rows: Sequence[Row]) -> str:
+    """Draw how many targets lie inside central intervals against the probability of the intervals."""
+    figure, axes = new_figure()
+    axes.plot([0, 1], [0, 1], color=FAINT, linestyle="--", linewidth=1, label="calibrated")
+    levels, shares = [row["level"] for row in rows], [row["share"] for row in rows]
+    axes.plot(levels, shares, color=SERIES[0], marker="o", markersize=4, label="this model")
+    axes.set_xlim(0, 1.03)
+    axes.set_ylim(0, 1.03)
+    return finish(figure, axes, "probability of the interval", "targets inside")
 
 
 def new_figure() -> tuple[Any, Any]:
@@ -99,16 +164,18 @@ def finish(figure: Any, axes: Any, x: str, y: str, above: int = 0) -> str:
     """Label the axes and return the figure as SVG whose colours are the style sheet's.
 
     Args:
-        figure: Drawn.
-        axes: Of the figure.
-        x: What is on the axis.
-        y: Likewise.
-        above: Columns of a legend above the axes; 0 for one where there is room inside.
+        figure: The figure, with everything drawn.
+        axes: The figure's axes.
+        x: Title of the horizontal axis.
+        y: Title of the vertical axis.
+        above: Number of columns of a legend above the axes; 0 for a legend inside, where there is room.
     """
     axes.set_xlabel(x, color=INK, fontsize=9.5)
     axes.set_ylabel(y, color=INK, fontsize=9.5)
-    place = {"loc": "lower center", "bbox_to_anchor": (0.5, 1.0), "ncols": above, "columnspacing": 1.2} if above else {}
-    legend = axes.legend(fontsize=9.5, frameon=False, labelcolor=INK, **place)
+    position = (
+        {"loc": "lower center", "bbox_to_anchor": (0.5, 1.0), "ncols": above, "columnspacing": 1.2} if above else {}
+    )
+    legend = axes.legend(fontsize=9.5, frameon=False, labelcolor=INK, **position)
     assert legend is not None
     matplotlib = require("matplotlib", "training")
     file = io.StringIO()

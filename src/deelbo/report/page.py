@@ -6,92 +6,101 @@ from pathlib import Path
 from typing import Any
 
 from deelbo._extras import require
-from deelbo.report.charts import learned_chart, objective_chart, race_chart, reliability_chart
-from deelbo.result import read_history
-from deelbo.training.checkpoint import read_json, write_text
+from deelbo.data.targets import Targets
+from deelbo.likelihoods import LIKELIHOODS
+from deelbo.metrics import Metric, metrics_of
+from deelbo.report.charts import learned_chart, objective_chart, race_chart
+from deelbo.report.views import VIEWS
+from deelbo.run_folder import RunFolder
+from deelbo.training.method import METHODS
 
 SYMBOLS = {"backbone": "λ (backbone)", "head": "τ (head)"}
-WIDEST = 12  # classes whose whole confusion matrix is shown
+HERE = Path(__file__).parent
 
 
-def write_report(folder: Path, assessment: dict[str, Any] | None = None) -> Path:
+def write_report(folder: RunFolder, assessment: dict[str, Any] | None = None) -> Path:
     """Write the report of a finished run.
 
     Args:
-        folder: With `run.json`, `history.csv` and, if the run was tested, `assessment.json`.
-        assessment: Of other test data, instead.
+        folder: Folder of the run.
+        assessment: Results on other test data, instead of those that the folder has.
 
     Returns:
-        Where it is.
+        Path of the page.
     """
-    run = read_json(folder / "run.json")
-    if assessment is None and (folder / "assessment.json").is_file():
-        assessment = read_json(folder / "assessment.json")
-    path = folder / "report.html"
-    facts = _facts(run, read_history(folder), assessment, folder.name)
-    write_text(path, render(Path(__file__).with_name("page.html"), facts))
-    return path
+    assessment = assessment or folder.read_assessment()
+    facts = _facts(folder.read(), folder.read_history(), assessment)
+    return folder.write_report(render("page.html", {"name": folder.path.absolute().name, **facts}))
 
 
-def render(template: Path, facts: dict[str, Any]) -> str:
-    """Fill a page's template, with the style that all pages share."""
+def render(template: str, facts: dict[str, Any], folder: Path = HERE) -> str:
+    """Fill a page's template, with the style that all pages share.
+
+    Args:
+        template: Name of the template.
+        facts: What the template shows.
+        folder: Folder of the template.
+    """
     jinja2 = require("jinja2", "training")
-    page = jinja2.Template(template.read_text(encoding="utf-8"), autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    return page.render(style=Path(__file__).with_name("style.css").read_text(encoding="utf-8"), **facts)
+    loader = jinja2.FileSystemLoader([folder, HERE / "views"], encoding="utf-8")
+    environment = jinja2.Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    return environment.get_template(template).render(style=(HERE / "style.css").read_text(encoding="utf-8"), **facts)
 
 
-def _facts(
-    run: dict[str, Any], history: list[dict[str, float]], assessment: dict[str, Any] | None, name: str
-) -> dict[str, Any]:
+def _facts(run: dict[str, Any], history: list[dict[str, float]], assessment: dict[str, Any] | None) -> dict[str, Any]:
     learned, settings, about = run["learned"], run["settings"], run.get("about", {})
-    best = learned["learning_rate"]
+    method, likelihood = METHODS[settings["method"]], settings["likelihood"]
+    best, scale = learned["learning_rate"], learned["objective_scale"]
     rows = [row for row in history if row["learning_rate"] == best]
-    kappa = rows[-1].get("kappa", 1.0)
     symbols = {f"variance_{group}": SYMBOLS.get(group, group) for group in learned["prior_variances"]}
-    if learned["scale"] is not None:
-        symbols["scale"] = "σ (posterior)"
-    classes = (run.get("model") or {}).get("classes")
-    model = (run.get("model") or {}).get("spec")
+    symbols |= {quantity.column: quantity.symbol for quantity in method.quantities if quantity.charted}
+    model = run.get("model") or {}
+    targets = Targets(**model["targets"]) if model else None
+    names = targets.names if targets else []
     return {
-        "name": name,
         "run": run,
-        "settings": {k: v for k, v in {**settings, **about}.items() if v is not None and k != "classes"},
+        "settings": {k: v for k, v in {**settings, **about}.items() if v is not None and k not in ("classes", "names")},
         "learned": learned,
-        "model": model,
-        "kappa": kappa,
-        "objective_per_example": learned["objective"] / (kappa * run["num_data"]),
+        "model": model.get("spec"),
+        "targets": targets and targets.describe(),
+        "metrics": _metrics(likelihood, assessment) if assessment else [],
+        "quantities": [(quantity, learned[quantity.column]) for quantity in method.quantities],
+        "likelihood_learned": [(title, learned[n]) for n, title in LIKELIHOODS[likelihood].learned_titles.items()],
+        "has_posterior": learned["scale"] is not None,
+        "variances_are_learned": method.variances_are_learned,
+        "objective_per_example": learned["objective"] / scale,
         "groups": {SYMBOLS.get(group, group): float(value) for group, value in learned["prior_variances"].items()},
-        "last": rows[-1],
         "charts": {
-            "objective": objective_chart(rows),
-            "learned": learned_chart(rows, symbols) if settings["method"] != "map" else None,
-            "race": race_chart(history, best) if len(settings["learning_rates"]) > 1 else None,
-            "reliability": reliability_chart(assessment["reliability"]) if assessment else None,
+            "objective": objective_chart(rows, method.penalty.column, method.penalty.symbol),
+            "learned": learned_chart(rows, symbols) if method.variances_are_learned else None,
+            "race": race_chart(history, best, method.penalty.column) if len(settings["learning_rates"]) > 1 else None,
         },
-        "search": _search_table(learned["search"], settings["learning_rates"], kappa * run["num_data"]),
+        "search": _search_table(learned["search"], settings["learning_rates"], scale),
         "assessment": assessment,
-        "classes": classes,
-        "matrix": assessment and classes and len(classes) <= WIDEST,
-        "confusions": _confusions(assessment, classes) if assessment and classes else [],
+        "names": names,
+        **(_view(likelihood, assessment, names) if assessment and names else {}),
     }
 
 
+def _metrics(likelihood: str, assessment: dict[str, Any]) -> list[tuple[Metric, float]]:
+    """The metrics that the run was judged by; one that is newer than the run is left out."""
+    values = assessment["metrics"]
+    return [(metric, values[name]) for name, metric in metrics_of(likelihood).items() if name in values]
+
+
+def _view(likelihood: str, assessment: dict[str, Any], names: list[str]) -> dict[str, Any]:
+    """What the page shows of single test examples."""
+    if likelihood not in VIEWS:
+        return {}
+    view = VIEWS[likelihood]
+    return {"view_template": view.template, "view": view.facts(assessment, names)}
+
+
 def _search_table(search: dict[str, dict[str, float]], rates: list[float], scale: float) -> dict[str, Any]:
-    """Objective per example of each candidate at each rung."""
+    """Objective per example of each candidate at each comparison."""
     steps = list(search)
     values = {rate: [search[step].get(str(float(rate))) for step in steps] for rate in rates}
     return {
         "steps": steps,
         "rows": {rate: [None if v is None else v / scale for v in row] for rate, row in values.items()},
     }
-
-
-def _confusions(assessment: dict[str, Any], classes: list[str]) -> list[tuple[str, str, int]]:
-    """The most frequent confusions: true class, predicted class, how often."""
-    pairs = [
-        (classes[i], classes[j], count)
-        for i, row in enumerate(assessment["confusion"])
-        for j, count in enumerate(row)
-        if i != j and count
-    ]
-    return sorted(pairs, key=lambda pair: -pair[2])[:10]

@@ -1,8 +1,17 @@
-"""Gaussian posteriors of source tasks, for the prior PTYL: gathered by SWAG, kept in a file, or released by others."""
+"""Posteriors of source tasks for the prior PTYL: gathered by SWAG, or converted from files that others released."""
 
-from deelbo.swag.collection import DivergedError, collect, cross_entropy
+from deelbo.errors import DivergedError
+from deelbo.priors import SourcePosterior, load_source_posterior
+from deelbo.swag.collection import collect, likelihood_loss
 from deelbo.swag.moments import Moments
 from deelbo.swag.released import read_released
-from deelbo.swag.source import SourcePosterior, load_source
 
-__all__ = ["DivergedError", "Moments", "SourcePosterior", "collect", "cross_entropy", "load_source", "read_released"]
+__all__ = [
+    "DivergedError",
+    "Moments",
+    "SourcePosterior",
+    "collect",
+    "likelihood_loss",
+    "load_source_posterior",
+    "read_released",
+]

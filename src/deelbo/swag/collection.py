@@ -10,38 +10,42 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
+from deelbo import events
+from deelbo._files import read_tensors, write_tensors
+from deelbo._head import Head, split_head
 from deelbo._interrupt import DeferredInterrupt
 from deelbo._modules import trainable, unwrap
-from deelbo.priors.head import split_head
-from deelbo.priors.transfer import Head
+from deelbo._seeds import own_randomness, seed_step
+from deelbo.errors import DivergedError
+from deelbo.likelihoods import Categorical, Likelihood
+from deelbo.priors import SourcePosterior
 from deelbo.swag.moments import Moments
-from deelbo.swag.source import SourcePosterior
 from deelbo.training.batch_norm import refresh_batch_norm
-from deelbo.training.batches import logits, own_randomness, seed_step, split_labels, to_device
-from deelbo.training.checkpoint import read_tensors, write_tensors
+from deelbo.training.batches import network_output, split_labels, to_device
 
 Loss = Callable[[nn.Module, Any], Tensor]
 
 
-class DivergedError(RuntimeError):
-    """The loss of the source task became infinite or undefined."""
+def likelihood_loss(likelihood: Likelihood) -> Loss:
+    """Return the mean negative log-likelihood of a batch of pairs (input, label), or of a dictionary with "labels"."""
 
+    def loss(model: nn.Module, batch: Any) -> Tensor:
+        inputs, labels = split_labels(batch)
+        device = next(model.parameters()).device
+        output = network_output(model, to_device(inputs, device))
+        return likelihood(output, torch.as_tensor(labels).to(device))
 
-def cross_entropy(model: nn.Module, batch: Any) -> Tensor:
-    """Mean cross-entropy of a batch of pairs (input, label), or of a dictionary with "labels"."""
-    inputs, labels = split_labels(batch)
-    device = next(model.parameters()).device
-    return F.cross_entropy(logits(model, to_device(inputs, device)), torch.as_tensor(labels).to(device))
+    return loss
 
 
 def collect(
     model: nn.Module,
     loader: Iterable[Any],
-    loss: Loss = cross_entropy,
+    loss: Loss | None = None,
     *,
+    likelihood: Likelihood | None = None,
     head: Head = None,
     steps: int = 2000,
     burn_in: int | None = None,
@@ -56,7 +60,7 @@ def collect(
     checkpoint: str | Path | None = None,
     checkpoint_seconds: float = 60.0,
     about: dict[str, Any] | None = None,
-    report: Callable[[dict[str, Any]], None] = lambda event: None,
+    listener: events.Listener = events.ignore,
 ) -> SourcePosterior:
     """Train a network on a source task and return a Gaussian fitted to the path of its backbone (SWAG).
 
@@ -65,24 +69,25 @@ def collect(
     Args:
         model: A network, pretrained or not, on its device.
         loader: Batches of the source task, such as a `DataLoader`; read again and again.
-        loss: Any loss of the model and a batch, supervised or not; cross-entropy of (input, label) if not given.
+        loss: Any loss of the model and a batch, supervised or not; the likelihood's if None.
+        likelihood: Likelihood of the labels, whose own parameters (a noise) are trained as well; classes if None.
         head: Name of the classifier, which is trained but not part of the posterior; an empty tuple if there is none,
-            found by itself in most networks if None.
-        steps: Of SGD, at a constant rate.
-        burn_in: Steps before the first snapshot; half of them if None.
-        every: Steps between snapshots; a fortieth of what is left if None.
-        rank: How many deviations are kept, the last.
-        learning_rate: Constant; large enough that the path moves around an optimum.
-        momentum: Of SGD.
-        weight_decay: Of SGD.
-        dtype: Of the deviations; torch.bfloat16 halves their memory.
+            found automatically in most networks if None.
+        steps: Number of steps of SGD, at a constant learning rate.
+        burn_in: Number of steps before the first snapshot; half of all steps if None.
+        every: Number of steps between two snapshots; a fortieth of the steps after the burn-in if None.
+        rank: Number of deviations that are kept, the last ones.
+        learning_rate: Constant learning rate; large enough that the path moves around an optimum.
+        momentum: Momentum of SGD.
+        weight_decay: Weight decay of SGD.
+        dtype: Data type of the deviations; torch.bfloat16 halves their memory.
         keep_on: Device of the moments, such as "cpu" to spare a GPU's memory.
-        seed: Of what is random in a step.
-        checkpoint: A file from which an interrupted collection goes on, with the same snapshots if what is random in
+        seed: Seed of what is random in a step.
+        checkpoint: A file from which an interrupted collection continues, with the same snapshots if what is random in
             the loader comes from PyTorch's global generator (as in `DataLoader`). It stays until you delete it.
-        checkpoint_seconds: How often it is written.
-        about: What else must be the same when it goes on, such as which data these are; kept in the result's notes.
-        report: Called with {"step", "steps", "loss", "snapshots"} after each step.
+        checkpoint_seconds: Seconds between two writings of the checkpoint.
+        about: What else must be the same to continue, such as which data these are; kept in the result's notes.
+        listener: Called with a `SourceStepTaken` after each step.
 
     Raises:
         ValueError: If a setting is wrong, or the checkpoint is of other settings.
@@ -96,16 +101,18 @@ def collect(
         raise ValueError("this loader can be read only once; a DataLoader or a list can be read again and again")
     if not learning_rate > 0:
         raise ValueError(f"learning_rate={learning_rate} must be positive")
+    likelihood = (likelihood or Categorical()).to(next(model.parameters()).device)
+    loss = loss or likelihood_loss(likelihood)
     backbone = _backbone(model, head)
     moments = Moments(backbone, rank, dtype, keep_on)
-    trained = [p for p in model.parameters() if p.requires_grad]
+    trained = [*(p for p in model.parameters() if p.requires_grad), *likelihood.parameters()]
     optimizer = torch.optim.SGD(trained, lr=learning_rate, momentum=momentum, weight_decay=weight_decay)
     settings = {
         "steps": steps, "burn_in": burn_in, "every": every, "rank": rank, "learning_rate": learning_rate,
         "momentum": momentum, "weight_decay": weight_decay, "seed": seed, "dtype": str(dtype),
         "weights": sum(p.numel() for p in backbone.values()), **(about or {}),
     }  # fmt: skip
-    run = _Run(model, optimizer, moments, settings, None if checkpoint is None else Path(checkpoint))
+    run = _Run(model, likelihood, optimizer, moments, settings, None if checkpoint is None else Path(checkpoint))
     (step, place), saved = run.resume(), time.monotonic()
     with own_randomness(next(model.parameters()).device):
         batches = _Stream(loader, seed, step, place)
@@ -125,7 +132,7 @@ def collect(
                     moments.update()
                     if not all(bool(mean.isfinite().all()) for mean in moments.mean.values()):
                         raise DivergedError(f"a weight is not finite after step {now + 1}; try a smaller learning rate")
-                report({"step": now + 1, "steps": steps, "loss": value.item(), "snapshots": moments.number})
+                listener(events.SourceStepTaken(now + 1, steps, value.item(), moments.number))
                 if interrupt.requested or time.monotonic() - saved > checkpoint_seconds or now + 1 == steps:
                     run.save(now + 1, batches.place)
                     saved = time.monotonic()
@@ -186,12 +193,13 @@ class _Run:
     def __init__(
         self,
         model: nn.Module,
+        likelihood: Likelihood,
         optimizer: torch.optim.Optimizer,
         moments: Moments,
         settings: dict[str, Any],
         path: Path | None,
     ) -> None:
-        self.model, self.optimizer, self.moments = model, optimizer, moments
+        self.model, self.likelihood, self.optimizer, self.moments = model, likelihood, optimizer, moments
         self.settings, self.path = settings, path
 
     def save(self, step: int, place: int) -> None:
@@ -202,6 +210,7 @@ class _Run:
         tensors = {
             **{f"network.{name}": value for name, value in self.model.state_dict().items()},
             **{f"moments.{name}": value for name, value in self.moments.state_dict().items()},
+            **{f"likelihood.{name}": value for name, value in self.likelihood.state_dict().items()},
             **{
                 f"optimizer.{i}": s["momentum_buffer"]
                 for i, s in buffers.items()
@@ -227,6 +236,7 @@ class _Run:
 
         self.model.load_state_dict(part("network."))
         self.moments.load_state_dict(part("moments."))
+        self.likelihood.load_state_dict(part("likelihood."))
         state = self.optimizer.state_dict()
         state["state"] = {int(i): {"momentum_buffer": value.clone()} for i, value in part("optimizer.").items()}
         self.optimizer.load_state_dict(state)

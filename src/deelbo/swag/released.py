@@ -7,11 +7,10 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from deelbo._head import Head, split_head
 from deelbo._modules import unwrap
 from deelbo.models.weights import read_weights
-from deelbo.priors.head import split_head
-from deelbo.priors.transfer import Head
-from deelbo.swag.source import SourcePosterior
+from deelbo.priors import SourcePosterior
 
 PARTS = ("mean", "variance", "covmat", "model")
 
@@ -24,8 +23,8 @@ def read_released(name: str | Path, model: nn.Module, head: Head = None) -> Sour
 
     Args:
         name: The common beginning of the paths, such as folder/resnet50_ssl_prior.
-        model: Of the released architecture.
-        head: Name of the classifier; found by itself in most networks.
+        model: A network of the released architecture.
+        head: Name of the classifier; found automatically in most networks if None.
 
     Raises:
         FileNotFoundError: If a file is missing.

@@ -12,12 +12,13 @@ import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from deelbo.training.batches import Inputs, logits
+from deelbo._modules import eval_mode
+from deelbo.training.batches import Inputs, network_output
 
 
 @torch.no_grad()
 def refresh_batch_norm(
-    network: nn.Module, batches: Iterable[Inputs], forward: Callable[[nn.Module, Inputs], object] = logits
+    network: nn.Module, batches: Iterable[Inputs], forward: Callable[[nn.Module, Inputs], object] = network_output
 ) -> None:
     """Replace running means and variances by their averages over the batches, at the weights in place.
 
@@ -27,24 +28,20 @@ def refresh_batch_norm(
         batches: Inputs without labels, of nearly equal sizes: each counts the same.
         forward: Runs the network on a batch.
     """
-    modes = {module: module.training for module in network.modules()}
-    network.train()
-    layers = [m for m in network.modules() if isinstance(m, _BatchNorm) and m.track_running_stats and m.training]
-    for module, training in modes.items():
-        module.training = training
+    with eval_mode(network):
+        network.train()
+        layers = [m for m in network.modules() if isinstance(m, _BatchNorm) and m.track_running_stats and m.training]
     if not layers:
         return
     momenta = [layer.momentum for layer in layers]
-    network.eval()
-    try:
-        for layer in layers:
-            layer.reset_running_stats()
-            layer.momentum = None  # a plain average
-            layer.train()
-        for inputs in batches:
-            forward(network, inputs)
-    finally:
-        for layer, momentum in zip(layers, momenta, strict=True):
-            layer.momentum = momentum
-        for module, training in modes.items():
-            module.training = training
+    with eval_mode(network):
+        try:
+            for layer in layers:
+                layer.reset_running_stats()
+                layer.momentum = None  # a plain average
+                layer.train()
+            for inputs in batches:
+                forward(network, inputs)
+        finally:
+            for layer, momentum in zip(layers, momenta, strict=True):
+                layer.momentum = momentum

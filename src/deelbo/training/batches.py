@@ -2,47 +2,18 @@
 
 from __future__ import annotations
 
-import random
-import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset, default_collate
 
-from deelbo._chunks import mix
+from deelbo._seeds import mix
+from deelbo.data.examples import Examples
+from deelbo.data.targets import as_tensor
 
 Inputs = Any  # a tensor, or a dictionary of keyword arguments for the network
-
-
-@contextmanager
-def own_randomness(device: torch.device) -> Iterator[None]:
-    """Give the caller's random numbers back unchanged after the block."""
-    state = random.getstate()
-    numpy: Any = sys.modules.get("numpy")  # who has not imported it draws nothing from it
-    numpy_state = numpy and numpy.random.get_state()
-    devices = [device] if device.type == "cuda" else []
-    try:
-        with torch.random.fork_rng(devices):
-            yield
-    finally:
-        random.setstate(state)
-        if numpy:
-            numpy.random.set_state(numpy_state)
-
-
-def seed_step(seed: int, step: int) -> None:
-    """Make augmentation and dropout of a step functions of the seed and the step."""
-    key = mix(seed, step)
-    # torch.manual_seed() would queue a call for CUDA, with a traceback, each time.
-    torch.default_generator.manual_seed(key)
-    if torch.cuda.is_initialized():
-        torch.cuda.manual_seed_all(key)
-    random.seed(key)
-    if numpy := sys.modules.get("numpy"):
-        numpy.random.seed(key % 2**32)
 
 
 def indices_of_step(number: int, batch_size: int, seed: int, step: int) -> list[int]:
@@ -65,7 +36,10 @@ def fetch(dataset: Dataset, indices: Sequence[int], device: torch.device) -> tup
     """
     collate = getattr(dataset, "collate", default_collate)
     inputs, labels = split_labels(collate([dataset[i] for i in indices]))
-    return to_device(inputs, device), torch.as_tensor(labels).to(device)
+    labels = torch.as_tensor(labels)
+    if device.type == "mps" and labels.dtype == torch.float64:
+        labels = labels.float()
+    return to_device(inputs, device), labels.to(device)
 
 
 def split_labels(batch: Any) -> tuple[Inputs, Any]:
@@ -100,6 +74,18 @@ def in_order(
         yield fetch(dataset, order[start : start + batch_size], device)
 
 
+def labels_of(dataset: Dataset) -> Tensor:
+    """Return the labels of all examples; a dataset of ours knows them without decoding anything."""
+    if isinstance(examples := getattr(dataset, "examples", None), Examples):
+        return as_tensor(examples.labels)
+    return torch.cat([labels.cpu() for _, labels in in_order(dataset, 256, torch.device("cpu"))])
+
+
+def kind_of(inputs: Inputs) -> str:
+    """Return the kind of inputs, by which lengths of training differ: "text" for tokens, "image" for all others."""
+    return "text" if isinstance(inputs, dict) and "input_ids" in inputs else "image"
+
+
 def even_parts(indices: Sequence[int], batch_size: int, seed: int) -> list[list[int]]:
     """Divide indices at random into batches of nearly equal size, none larger than the batch size.
 
@@ -116,7 +102,7 @@ def prepare(dataset: Dataset, indices: Sequence[int]) -> None:
         begin(indices)
 
 
-def logits(network: nn.Module, inputs: Inputs) -> Tensor:
-    """Call a network that takes a tensor or keyword arguments, and gives logits or an object with them."""
+def network_output(network: nn.Module, inputs: Inputs) -> Tensor:
+    """Call a network that takes a tensor or keyword arguments, and gives a tensor or an object with `logits`."""
     output = network(**inputs) if isinstance(inputs, dict) else network(inputs)
     return output if isinstance(output, Tensor) else output.logits

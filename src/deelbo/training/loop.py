@@ -9,20 +9,20 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
-from deelbo._chunks import mix
+from deelbo._seeds import mix, seed_step
+from deelbo.likelihoods import Likelihood
+from deelbo.optimizers import OPTIMIZERS
 from deelbo.training.batch_norm import refresh_batch_norm
 from deelbo.training.batches import (
     even_parts,
     fetch,
     in_order,
     indices_of_step,
-    logits,
+    network_output,
     prepare,
-    seed_step,
     steps_per_epoch,
 )
 from deelbo.training.method import Method
@@ -44,42 +44,41 @@ class Candidate:
 
     Args:
         network: The network, at its initial state.
-        method: Made for it.
-        train_set: Training examples, with augmentation if any.
+        method: The method, made for this network.
+        likelihood: Likelihood of the targets; its own parameters, such as a noise, are trained as well.
+        train_set: Training examples, with augmentation if there is any.
         plain_set: The same examples without augmentation.
-        learning_rate: Where the cosine schedule starts.
-        settings: Of the run.
-        accelerator: Device, precision and processes.
+        learning_rate: Learning rate at the beginning of the cosine schedule.
+        settings: Settings of the run.
+        accelerator: Accelerate's object for device, precision and processes.
     """
 
     def __init__(
         self,
         network: nn.Module,
+        *,
         method: Method,
+        likelihood: Likelihood,
         train_set: Dataset,
         plain_set: Dataset,
         learning_rate: float,
         settings: Settings,
         accelerator: Accelerator,
     ) -> None:
-        self.network, self.method = network, method
+        self.network, self.method, self.likelihood = network, method, likelihood
         self.train_set, self.plain_set = train_set, plain_set
         self.learning_rate, self.settings, self.accelerator = learning_rate, settings, accelerator
         self.num_data = len(train_set)  # type: ignore[arg-type]
-        self._parameters = list(method.parameters())
-        self.optimizer = accelerator.prepare_optimizer(self._make_optimizer())
+        self._parameters = [*method.parameters(), *likelihood.parameters()]
+        optimizer = OPTIMIZERS[settings.optimizer](self._parameters, learning_rate, settings)
+        self.optimizer = accelerator.prepare_optimizer(optimizer)
         self.step = 0
         self._cooling: tuple[int, int] | None = None
         self.history: list[dict[str, float]] = []
-        self._epoch = {"nll": 0.0, "correct": 0.0, "examples": 0.0}
+        self._epoch = {"nll": 0.0, "score": 0.0, "examples": 0.0}
+        self._score_column = ""
         # Seconds, and how many steps and examples they were for; those of cooling down count as well.
-        self.clock = dict.fromkeys(("data", "network", "steps", "values", "number", "examples"), 0.0)
-
-    def _make_optimizer(self) -> torch.optim.Optimizer:
-        if self.settings.optimizer == "adamw":
-            return torch.optim.AdamW(self._parameters, lr=self.learning_rate, weight_decay=0.0)
-        momentum = self.settings.momentum
-        return torch.optim.SGD(self._parameters, lr=self.learning_rate, momentum=momentum, nesterov=momentum > 0)
+        self.clock = dict.fromkeys(("data", "network", "steps", "objective", "number", "examples"), 0.0)
 
     def advance(self, until: int) -> Iterator[int]:
         """Train up to a step, yielding after each; stops early if the weights have diverged."""
@@ -108,7 +107,7 @@ class Candidate:
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         self.optimizer.zero_grad()
-        self.method.gradients(lambda: self._backward(inputs, labels), self._unscale)
+        self.method.add_gradients(lambda: self._backward(inputs, labels), self._unscale)
         if settings.clip is not None:
             torch.nn.utils.clip_grad_norm_(self._parameters, settings.clip)
         self.optimizer.step()
@@ -138,18 +137,22 @@ class Candidate:
     def _backward(self, inputs: Any, labels: Tensor) -> None:
         start = time.perf_counter()
         with self.accelerator.autocast():
-            output = logits(self.network, inputs)
-            loss = _loss(output, labels)
+            output = network_output(self.network, inputs)
+            loss = self.likelihood(output.float(), labels)
         self.accelerator.backward(loss)
-        correct = (output.detach().argmax(1) == labels).sum()
-        sums = torch.stack([loss.detach() * len(labels), correct, torch.full_like(correct, len(labels))])
+        score = self.likelihood.training_score(output.detach(), labels)
+        self._score_column = score.column
+        sums = torch.stack([loss.detach() * len(labels), score.sum, torch.full_like(score.sum, len(labels))])
         # All processes must see the same sums: each decides by them whether the run has diverged.
-        for name, value in zip(("nll", "correct", "examples"), self.accelerator.reduce(sums).tolist(), strict=True):
+        for name, value in zip(("nll", "score", "examples"), self.accelerator.reduce(sums).tolist(), strict=True):
             self._epoch[name] += value
         self.clock["network"] += time.perf_counter() - start
 
     def _unscale(self) -> None:
         self.accelerator.unscale_gradients(self.optimizer)  # where float16 scaled the loss
+        if self.accelerator.num_processes > 1:  # the likelihood is no part of the network, which agrees by itself
+            for parameter in self.likelihood.parameters():
+                parameter.grad = self.accelerator.reduce(parameter.grad, "mean")
 
     def _record(self) -> None:
         """Write a row of history: at the end of an epoch, and where candidates are compared."""
@@ -158,7 +161,8 @@ class Candidate:
             "epoch": self.step / steps_per_epoch(self.num_data, self.settings.batch_size),
             "rate": self._rate(),
             "nll": self._epoch["nll"] / examples,
-            "accuracy": self._epoch["correct"] / examples,
+            self._score_column: self._epoch["score"] / examples,
+            **self.likelihood.learned(),
             **self.method.learned(),
         }
         self.history.append({"learning_rate": self.learning_rate, "step": self.step, **measured})
@@ -168,7 +172,7 @@ class Candidate:
 
     # ---- the objective that chooses ----
 
-    def value(self, final: bool) -> float:
+    def objective(self, final: bool) -> float:
         """Estimate the training objective in eval mode on the plain training examples.
 
         Batch-normalisation statistics belong to the weights: each draw gets its own, as in training. With those of the
@@ -177,8 +181,8 @@ class Candidate:
         Args:
             final: Whether this is the end of the run: then on all examples, with all draws, and the network keeps
                 statistics estimated anew at the mean weights. An early look, which only compares candidates, uses the
-                same `EARLY_EXAMPLES` examples and `EARLY_SAMPLES` draws for each, and the method's `early_value`; the
-                caller restores the state from before.
+                same `EARLY_EXAMPLES` examples and `EARLY_SAMPLES` draws for each, and the method's
+                `optimistic_objective`; the caller restores the state from before.
         """
         if self.diverged:
             return -math.inf
@@ -189,13 +193,13 @@ class Candidate:
         samples = self.settings.samples if final else min(EARLY_SAMPLES, self.settings.samples)
         buffers = {name: b.clone() for name, b in self.network.named_buffers()}
 
-        estimate = self.method.value if final else self.method.early_value
+        estimate = self.method.objective if final else self.method.optimistic_objective
         value = self._agreed(estimate(_View(self, everything if final else few, few), samples))
         for name, buffer in self.network.named_buffers():
             buffer.copy_(buffers[name])
         if final:
             self._refresh_batch_norm(everything)
-        self.clock["values"] += time.perf_counter() - start
+        self.clock["objective"] += time.perf_counter() - start
         return value if math.isfinite(value) else -math.inf
 
     def _end_epoch(self) -> None:
@@ -228,8 +232,8 @@ class Candidate:
         total = torch.zeros((), dtype=torch.float64)
         for inputs, labels in self._plain_batches(indices):
             with self.accelerator.autocast():
-                output = logits(self.network, inputs)
-            total -= _loss(output, labels, "sum").double().cpu()
+                output = network_output(self.network, inputs)
+            total += self.likelihood.log_likelihood(output.float(), labels).double().cpu()
         return total * (self.num_data / len(indices))
 
     # ---- states ----
@@ -240,9 +244,16 @@ class Candidate:
         tensors = {
             **{f"network.{name}": value for name, value in self.network.state_dict().items()},
             **{f"method.{name}": value for name, value in self.method.state_dict().items()},
+            **{f"likelihood.{name}": value for name, value in self.likelihood.state_dict().items()},
             **{f"optimizer.{i}.{name}": v for i, s in optimizer.items() for name, v in s.items() if v is not None},
         }
-        notes = {"step": self.step, "history": self.history, "epoch": self._epoch, "clock": self.clock}
+        notes = {
+            "step": self.step,
+            "history": self.history,
+            "epoch": self._epoch,
+            "score": self._score_column,
+            "clock": self.clock,
+        }
         return {name: tensor.detach().clone() for name, tensor in tensors.items()}, _copy(notes)
 
     def restore(self, state: State) -> None:
@@ -250,6 +261,7 @@ class Candidate:
         tensors, notes = state
         self.network.load_state_dict(_part(tensors, "network."))
         self.method.load_state_dict(_part(tensors, "method."))
+        self.likelihood.load_state_dict(_part(tensors, "likelihood."))
         optimizer = self.optimizer.state_dict()
         optimizer["state"] = {}
         for name, value in _part(tensors, "optimizer.").items():
@@ -259,7 +271,7 @@ class Candidate:
         self.optimizer.load_state_dict(optimizer)
         notes = _copy(notes)
         self.step, self.history, self._epoch = notes["step"], notes["history"], notes["epoch"]
-        self.clock, self._cooling = notes["clock"], None
+        self.clock, self._cooling, self._score_column = notes["clock"], None, notes["score"]
 
 
 @dataclass(frozen=True)
@@ -284,14 +296,6 @@ class _View:
 
 
 MakeCandidate = Callable[[float], Candidate]
-
-
-def _loss(output: Tensor, labels: Tensor, reduction: str = "mean") -> Tensor:
-    try:
-        return F.cross_entropy(output.float(), labels, reduction=reduction)
-    except IndexError as error:
-        wrong = labels.min() if labels.min() < 0 else labels.max()
-        raise ValueError(f"a label is {int(wrong)}, but the network gives {output.shape[1]} logits") from error
 
 
 def _part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:

@@ -1,73 +1,182 @@
-"""What the training loop asks of a method."""
+"""What the training loop asks of a method, and the registry of methods; the methods themselves are in `methods/`."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from typing import Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from torch import Tensor, nn
 
+from deelbo._registry import Registry
+from deelbo.likelihoods import Likelihood
+from deelbo.posteriors import GaussianPosterior
+from deelbo.priors import GaussianPrior
 from deelbo.training.batches import Inputs
+
+if TYPE_CHECKING:
+    from deelbo.training.settings import Settings
+
+METHODS: Registry[type[Method]] = Registry("method", "deelbo.methods")
 
 
 class TrainingView(Protocol):
-    """What a method may ask about the plain training examples, at the weights in place and in eval mode."""
+    """What a method may ask about the training examples without augmentation, at the weights in place, in eval mode."""
 
     def log_likelihood(self) -> Tensor:
         """Return the sum over the training set; batch-normalisation statistics are those of the weights afterwards."""
 
     def batches(self) -> Iterator[tuple[Inputs, Tensor]]:
-        """Yield inputs and labels."""
+        """Yield inputs and targets."""
 
     @property
     def share(self) -> float:
         """How much of the training set the batches are: sums over them count 1/share times."""
 
 
-class Method(Protocol):
-    """A way to regularise the training of one network at one learning rate, made anew for each candidate."""
+@dataclass(frozen=True)
+class Quantity:
+    """A learned number that the report shows.
 
+    Args:
+        column: Name of its column in the history.
+        symbol: What charts call it.
+        title: What its card in the report says.
+        large: Whether it is shown as a large number with separators instead of in scientific notation.
+        charted: Whether the chart of learned values shows it.
+    """
+
+    column: str
+    symbol: str
+    title: str
+    large: bool = False
+    charted: bool = True
+
+
+@dataclass(frozen=True)
+class MethodInputs:
+    """What a method is made from.
+
+    Args:
+        network: The network at its initial state; bare, or wrapped for data parallelism.
+        prior: Prior over the network's trainable parameters.
+        likelihood: Likelihood of the targets.
+        num_data: N, the number of training examples.
+        num_outputs: How many numbers the network gives for an example.
+        settings: Settings of the run.
+    """
+
+    network: nn.Module
+    prior: GaussianPrior
+    likelihood: Likelihood
+    num_data: int
+    num_outputs: int
+    settings: Settings
+
+
+class Method(ABC):
+    """A way to regularise the training of one network at one learning rate, made anew for each candidate.
+
+    A subclass says what the command line, the progress bar and the report show of it, so that none of them knows any
+    method by name:
+
+    - `name`: Its name in the registry.
+    - `own_settings`: Settings that only methods which list them take; `needed_settings` are those they cannot do
+      without.
+    - `penalty`: The column of the history with the regularisation's part of the loss.
+    - `quantities`: Learned numbers beside the prior variances.
+    - `variances_are_learned`: When the prior variances are learned, as the end of a sentence; "" if they stay fixed.
+    """
+
+    name: ClassVar[str]
+    own_settings: ClassVar[tuple[str, ...]] = ()
+    needed_settings: ClassVar[tuple[str, ...]] = ()
+    penalty: ClassVar[Quantity]
+    quantities: ClassVar[tuple[Quantity, ...]] = ()
+    variances_are_learned: ClassVar[str] = ""
+
+    prior: GaussianPrior
+
+    @classmethod
+    @abstractmethod
+    def make(cls, inputs: MethodInputs) -> Method:
+        """Return the method for one candidate."""
+
+    @property
+    @abstractmethod
+    def objective_scale(self) -> float:
+        """By what the objective is divided to compare with a mean loss: kappa N or N."""
+
+    @property
+    def posterior(self) -> GaussianPosterior | None:
+        """The posterior over the weights; None for a point estimate."""
+        return None
+
+    @abstractmethod
     def parameters(self) -> Iterator[nn.Parameter]:
-        """Return all that the optimizer moves."""
+        """Return all that the optimizer moves, except for the likelihood's own parameters."""
 
-    def gradients(self, backward: Callable[[], None], before_prior: Callable[[], None]) -> None:
+    @abstractmethod
+    def add_gradients(self, add_loss_gradient: Callable[[], None], unscale: Callable[[], None]) -> None:
         """Leave the gradient of one step in the parameters.
 
         Args:
-            backward: Computes the mean negative log-likelihood of the batch and its gradients.
-            before_prior: To be called between that and any gradient of the method's own, which is never scaled.
+            add_loss_gradient: Computes the mean negative log-likelihood of the batch and adds its gradient.
+            unscale: To be called between that and any gradient of the method's own, which is never scaled.
         """
 
     def end_epoch(self, examples: TrainingView) -> None:
-        """Do what the method does once an epoch.
+        """Do what the method does once an epoch: nothing, unless a subclass says otherwise.
 
         Args:
             examples: All training examples.
         """
 
-    def value(self, examples: TrainingView, samples: int) -> float:
+    @abstractmethod
+    def objective(self, examples: TrainingView, samples: int) -> float:
         """Return the training objective, larger being better, at the current parameters in eval mode.
 
         Args:
             examples: All training examples, or some.
-            samples: Draws of the weights, where the method has some.
+            samples: Number of draws of the weights, where the method has some.
         """
 
-    def early_value(self, examples: TrainingView, samples: int) -> float:
+    def optimistic_objective(self, examples: TrainingView, samples: int) -> float:
         """Return what the objective could be at the current weights, were the method's other parameters at their best.
 
         For comparisons early in training. May change those parameters: the caller restores the state from before.
+        The objective itself, unless a subclass has other parameters.
 
         Args:
-            examples: See `value`.
-            samples: See `value`.
+            examples: All training examples, or some.
+            samples: Number of draws of the weights, where the method has some.
         """
+        return self.objective(examples, samples)
 
+    @abstractmethod
     def learned(self) -> dict[str, float]:
-        """Return what the method has learned by now, one number a name, for the history."""
+        """Return what the method has learned by now, one number for each name, for the history."""
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return what is not in the network's own state."""
+        """Return what is not in the network's own state: nothing, unless a subclass says otherwise."""
+        return {}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Go on from a state."""
+        """Continue from a state that `state_dict` returned."""
+
+
+def variances_by_column(prior: GaussianPrior) -> dict[str, float]:
+    """Return the prior variances under the names of their columns in the history."""
+    return {f"variance_{name}": value for name, value in prior.variances.items()}
+
+
+def variance_state(prior: GaussianPrior) -> dict[str, Tensor]:
+    """Return the prior variances as a part of a method's state."""
+    return {f"variance.{name}": group.get_extra_state() for name, group in prior.named_groups().items()}
+
+
+def load_variance_state(prior: GaussianPrior, state: dict[str, Tensor]) -> None:
+    """Set the prior variances from a method's state."""
+    for name, group in prior.named_groups().items():
+        group.set_extra_state(state[f"variance.{name}"])

@@ -13,13 +13,14 @@ from __future__ import annotations
 import math
 import time
 import warnings
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
+from deelbo import events
+from deelbo._files import read_tensors, write_tensors
 from deelbo._interrupt import DeferredInterrupt
-from deelbo.training.checkpoint import read_tensors, write_tensors
+from deelbo.errors import AllDivergedError
 from deelbo.training.loop import Candidate, MakeCandidate, State
 from deelbo.training.settings import Settings
 
@@ -118,10 +119,6 @@ class FolderStore:
         return self.folder / f"learning-rate-{rate!r}.safetensors"
 
 
-class AllDivergedError(RuntimeError):
-    """No learning rate led anywhere."""
-
-
 class Search:
     """Finds the learning rate with the best training objective.
 
@@ -133,8 +130,7 @@ class Search:
         make_candidate: Makes the candidate of a learning rate at the initial state.
         store: Keeps states.
         checkpoint_seconds: How often a state is kept while training.
-        report: Called with what happens, for progress bars: {"rate", "step"} after each step, {"rate", "step", "value"}
-            at each rung, {"rate", "looking"} before the objective is estimated.
+        listener: Called with the events of the search, for progress bars.
     """
 
     def __init__(
@@ -143,10 +139,10 @@ class Search:
         make_candidate: MakeCandidate,
         store: Store,
         checkpoint_seconds: float = 60.0,
-        report: Callable[[dict[str, Any]], None] = lambda event: None,
+        listener: events.Listener = events.ignore,
     ) -> None:
         self.settings, self.make_candidate, self.store = settings, make_candidate, store
-        self.checkpoint_seconds, self.report = checkpoint_seconds, report
+        self.checkpoint_seconds, self.listener = checkpoint_seconds, listener
         self.values: dict[int, dict[float, float]] = {}  # by the step of the rung, by learning rate
 
     def run(self) -> tuple[float, State]:
@@ -189,8 +185,8 @@ class Search:
             if not final:
                 self._cool(candidate, rung, before, values, interrupt)
         interrupt.deliver()  # one that came after the last step; the next start repeats what is not kept
-        self.report({"rate": rate, "step": rung.step, "looking": True})
-        value = candidate.value(final)
+        self.listener(events.ObjectiveAwaited(rate, rung.step))
+        value = candidate.objective(final)
         values[str(rung.step)] = value if value > -math.inf else None
         if not final:
             clock = candidate.clock
@@ -198,7 +194,7 @@ class Search:
             candidate.clock = clock
         self._keep(candidate, values)
         candidate.accelerator.wait_for_everyone()  # the others read what one process wrote
-        self.report({"rate": rate, "step": rung.step, "value": value})
+        self.listener(events.ObjectiveEstimated(rate, rung.step, value / candidate.method.objective_scale))
         return value
 
     def _cool(
@@ -211,7 +207,7 @@ class Search:
     ) -> None:
         candidate.cool(rung.cooling)
         for now in candidate.advance(rung.step + rung.cooling):
-            self.report({"rate": candidate.learning_rate, "step": now})
+            self.listener(events.StepTaken(candidate.learning_rate, now))
             if interrupt.requested:
                 candidate.restore(before)
                 self._keep(candidate, values)
@@ -222,7 +218,7 @@ class Search:
     ) -> None:
         saved = time.monotonic()
         for now in candidate.advance(until):
-            self.report({"rate": candidate.learning_rate, "step": now})
+            self.listener(events.StepTaken(candidate.learning_rate, now))
             if interrupt.requested or time.monotonic() - saved > self.checkpoint_seconds:
                 self._keep(candidate, values)
                 saved = time.monotonic()

@@ -5,11 +5,16 @@ from __future__ import annotations
 import dataclasses
 import math
 from dataclasses import dataclass
+from typing import Any
 
-METHODS = ("de-elbo", "elbo", "map", "la-lml")
-PRIORS = ("l2-sp", "l2-zero", "per-layer", "ptyl:FILE")
+from deelbo.likelihoods import LIKELIHOODS
+from deelbo.optimizers import OPTIMIZERS
+from deelbo.priors import PriorRecipe, make_recipe
+from deelbo.training.method import METHODS
+
 SEARCHES = ("race", "grid")
-OPTIMIZERS = ("sgd", "adamw")
+# The paper's length of training, by the kind of the inputs.
+LENGTHS = {"image": {"steps": 6000, "batch_size": 128}, "text": {"steps": 12000, "batch_size": 32}}
 
 
 @dataclass(frozen=True)
@@ -20,22 +25,24 @@ class Settings:
         method: "de-elbo", "elbo" (kappa = 1), "map" (fixed prior variances, no posterior) or "la-lml" (prior variances
             learned by Laplace's approximation after every epoch).
         prior: "l2-sp", "l2-zero", "per-layer", or "ptyl:FILE" with the posterior of a source task (`deelbo prior`).
-        rank: Of PTYL: how many of the source task's deviations are used.
-        diagonal: Of PTYL: what is added to the diagonal of its covariance.
-        kappa: How much the data are emphasized; None for max(1, D/N). Only for "de-elbo".
+        rank: How many of the source task's deviations the prior PTYL uses.
+        diagonal: What the prior PTYL adds to the diagonal of its covariance.
+        likelihood: "categorical" (classes), "gaussian" (numbers) or "bernoulli" (several labels).
+        class_weights: "none", or "balanced" to let rare classes count as much as frequent ones.
+        kappa: How much the data are emphasised; None for the likelihood's default, max(1, D/N). Only for "de-elbo".
         prior_variances: The fixed variances of "map", by group, such as {"backbone": 0.1, "head": 1.0}; infinity for
             no regularisation.
-        learning_rates: Candidates; the training objective decides.
+        learning_rates: Candidates for the learning rate; the training objective decides.
         lr_search: "race" drops candidates early, "grid" trains each in full.
-        steps: Optimizer steps of a full run.
-        batch_size: Examples a step; of all processes together.
+        steps: Number of optimizer steps of a full run.
+        batch_size: Number of examples in a step, of all processes together.
         optimizer: "sgd" (Nesterov momentum) or "adamw" (without weight decay: the prior regularises).
-        momentum: Of SGD.
+        momentum: Momentum of SGD.
         clip: Norm at which the whole gradient is clipped; None for never.
-        init_scale: Where the posterior's scale starts.
-        samples: Draws for the estimate of the objective that chooses.
+        init_scale: Initial value of the posterior's scale.
+        samples: Number of draws for the estimate of the objective that chooses the learning rate.
         refresh_batch_norm: Whether batch-normalisation statistics are estimated anew at the mean weights.
-        seed: Of everything random.
+        seed: Seed of everything random.
 
     Raises:
         ValueError: If a value is out of range.
@@ -45,6 +52,8 @@ class Settings:
     prior: str = "l2-sp"
     rank: int = 5
     diagonal: float = 0.1
+    likelihood: str = "categorical"
+    class_weights: str = "none"
     kappa: float | None = None
     prior_variances: dict[str, float] | None = None
     learning_rates: tuple[float, ...] = (0.1, 0.01, 0.001, 0.0001)
@@ -59,24 +68,30 @@ class Settings:
     refresh_batch_norm: bool = True
     seed: int = 0
 
-    @property
-    def source(self) -> str | None:
-        """The file of a PTYL prior."""
-        return self.prior.removeprefix("ptyl:") if self.prior.startswith("ptyl:") else None
-
     def __post_init__(self) -> None:
-        for name, choices in (
-            ("method", METHODS),
-            ("prior", PRIORS),
-            ("lr_search", SEARCHES),
-            ("optimizer", OPTIMIZERS),
-        ):
-            if getattr(self, name) not in choices and not (name == "prior" and self.source):
-                raise ValueError(f"{name}={getattr(self, name)!r}, but it is one of {', '.join(choices)}")
         rates = (self.learning_rates,) if isinstance(self.learning_rates, (int, float)) else self.learning_rates
         object.__setattr__(self, "learning_rates", tuple(float(rate) for rate in rates))
         if self.prior_variances is not None:  # JSON writes infinity as a word
             object.__setattr__(self, "prior_variances", {n: float(v) for n, v in self.prior_variances.items()})
+        self._check_choices()
+        self._check_ranges()
+
+    def _check_choices(self) -> None:
+        method = METHODS[self.method]
+        LIKELIHOODS[self.likelihood](class_weights=self.class_weights)
+        OPTIMIZERS[self.optimizer]
+        self.prior_recipe()
+        if self.lr_search not in SEARCHES:
+            raise ValueError(f"lr_search={self.lr_search!r}, but it is one of {', '.join(SEARCHES)}")
+        for name in dict.fromkeys(name for entry in METHODS.entries() for name in entry.own_settings):
+            given = getattr(self, name) is not None
+            if given and name not in method.own_settings:
+                owners = [f'"{entry.name}"' for entry in METHODS.entries() if name in entry.own_settings]
+                raise ValueError(f"{name} belongs to method={' or '.join(owners)}, not to {self.method!r}")
+            if not given and name in method.needed_settings:
+                raise ValueError(f'method="{self.method}" needs {name}')
+
+    def _check_ranges(self) -> None:
         if not self.learning_rates or not all(0 < rate < math.inf for rate in self.learning_rates):
             raise ValueError(f"learning_rates must be positive numbers, not {self.learning_rates}")
         if len(set(self.learning_rates)) != len(self.learning_rates):
@@ -97,12 +112,12 @@ class Settings:
         for name, right in ranges.items():
             if not right:
                 raise ValueError(f"{name}={getattr(self, name)} is out of range")
-        if self.kappa is not None and self.method != "de-elbo":
-            raise ValueError(f'kappa belongs to method="de-elbo", not to {self.method!r}')
-        if (self.prior_variances is None) == (self.method == "map"):
-            raise ValueError('prior_variances are what method="map" needs, and no other method takes')
 
-    def as_dict(self) -> dict[str, object]:
+    def prior_recipe(self) -> PriorRecipe:
+        """Return what makes the prior of these settings for a network."""
+        return make_recipe(self.prior, self.rank, self.diagonal)
+
+    def as_dict(self) -> dict[str, Any]:
         """Return plain values for JSON."""
         plain = {**dataclasses.asdict(self), "learning_rates": list(self.learning_rates)}
         if self.prior_variances is not None:
@@ -114,6 +129,21 @@ class Settings:
         own = self.as_dict()
         names = dict.fromkeys([*own, *stored])
         return [f"{n}: {stored.get(n)!r} -> {own.get(n)!r}" for n in names if own.get(n) != stored.get(n)]
+
+
+def settings_for(kind: str, likelihood: str, given: dict[str, Any]) -> Settings:
+    """Return settings with the defaults for a kind of data.
+
+    Args:
+        kind: Kind of the inputs, "image" or "text"; others have the defaults of images.
+        likelihood: Name of the likelihood that fits the targets, unless the given settings have one.
+        given: Fields of `Settings` that the user chose.
+
+    Raises:
+        ValueError: If a value is out of range.
+        TypeError: If a name is unknown.
+    """
+    return Settings(**{**LENGTHS.get(kind, LENGTHS["image"]), "likelihood": likelihood, **given})
 
 
 def plain_variances(variances: dict[str, float]) -> dict[str, float | str]:

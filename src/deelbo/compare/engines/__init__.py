@@ -1,7 +1,7 @@
-"""Where training runs are run: on this machine, or on a Ray cluster."""
+"""Where training runs are made: on this machine, or on a Ray cluster. A new engine is a new file in this folder."""
 
-from deelbo.compare.engines.base import Engine, Outcome
+from deelbo.compare.engines.base import ENGINES, Engine, Outcome
 from deelbo.compare.engines.local import LocalEngine
 from deelbo.compare.engines.ray import RayEngine
 
-__all__ = ["Engine", "LocalEngine", "Outcome", "RayEngine"]
+__all__ = ["ENGINES", "Engine", "LocalEngine", "Outcome", "RayEngine"]

@@ -7,11 +7,13 @@ import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
+from deelbo import events
+from deelbo._registry import Registry
+from deelbo.compare.problem import Trial
 from deelbo.compare.records import Records
 from deelbo.compare.running import run_trial
-from deelbo.compare.task import Trial
 
 DONE, BUSY, FAILED = "done", "busy", "failed"
 RETRIES = 3  # of a run whose worker was lost
@@ -22,14 +24,17 @@ class Outcome:
     """How a run ended.
 
     Args:
-        key: Of the trial.
+        key: Key of the trial.
         status: "done", "busy" (another process is at work on it) or "failed".
-        message: Of the failure.
+        message: Why it failed.
     """
 
     key: str
     status: str
     message: str = ""
+
+
+ENGINES: Registry[Callable[..., Engine]] = Registry("engine", "deelbo.compare.engines")
 
 
 class Engine(Protocol):
@@ -50,16 +55,14 @@ class Engine(Protocol):
         """Stop; runs that are cut off leave checkpoints."""
 
 
-def attempt(
-    trial: Trial, folder: Path, device: str | None, report: Callable[[dict[str, Any]], None] = lambda event: None
-) -> Outcome:
+def attempt(trial: Trial, folder: Path, device: str | None, listener: events.Listener = events.ignore) -> Outcome:
     """Make a run and keep its record, unless another process does or has done so.
 
     Args:
         trial: The run.
-        folder: Of the records.
-        device: See `finetune`.
-        report: Called with the events of `Search`.
+        folder: Folder of the records.
+        device: "cpu" to stay off the GPU; accelerate's choice if None.
+        listener: Called with the events of the search.
     """
     records = Records(folder)
     try:
@@ -68,7 +71,7 @@ def attempt(
                 return Outcome(trial.key, BUSY)
             if records.get(trial.key) is None:
                 records.note(trial.key, "begun")
-                record = run_trial(trial, records, device, report)
+                record = run_trial(trial, records, device, listener)
                 records.put(trial.key, {**record, "finished": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())})
                 records.note(trial.key, "ended")
     except Exception as error:

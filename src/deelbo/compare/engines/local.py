@@ -13,8 +13,9 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
-from deelbo.compare.engines.base import FAILED, RETRIES, Outcome, attempt
-from deelbo.compare.task import Trial
+from deelbo.compare.engines.base import ENGINES, FAILED, RETRIES, Outcome, attempt
+from deelbo.compare.problem import Trial
+from deelbo.events import Event, StepTaken
 
 PATIENCE = 30  # seconds for workers to write their checkpoints when they are told to stop
 
@@ -23,11 +24,11 @@ class LocalEngine:
     """J processes that live as long as the comparison; one that dies is replaced, and its run is tried again.
 
     Args:
-        folder: Of the records.
-        jobs: Processes.
-        device: See `finetune`.
+        folder: Folder of the records.
+        jobs: Number of processes.
+        device: "cpu" to stay off the GPU; accelerate's choice if None.
         log: File for what the workers print.
-        retries: Of a run whose worker died.
+        retries: How often a run is tried again whose worker died.
     """
 
     def __init__(
@@ -95,6 +96,12 @@ class LocalEngine:
             worker.process.join(max(0.0, end - time.monotonic()))
             worker.end()
         self._workers.clear()
+
+
+@ENGINES.register("local", "processes on this machine")
+def local_engine(folder: Path, *, device: str | None, log: Path, jobs: int, **resources: Any) -> LocalEngine:
+    """Return the engine of this machine; the resources of other engines are not looked at."""
+    return LocalEngine(folder, jobs, device, log)
 
 
 class _Worker:
@@ -200,9 +207,9 @@ class _Fractions:
 
         self.pipe, self.total, self.done, self.told = pipe, planned_steps(trial.settings), 0, 0.0
 
-    def __call__(self, event: dict[str, Any]) -> None:
-        if "step" in event and "value" not in event and "looking" not in event:
-            self.done = max(self.done + 1, event["step"])
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, StepTaken):
+            self.done = max(self.done + 1, event.step)
         if time.monotonic() - self.told > 1:
             self.told = time.monotonic()
             self.pipe.send(min(1.0, self.done / self.total))

@@ -10,21 +10,21 @@ from pathlib import Path
 from typing import Any
 
 from deelbo._extras import require
-from deelbo._words import first_line
-from deelbo.compare.engines.base import FAILED, RETRIES, Outcome, attempt
-from deelbo.compare.task import Trial
+from deelbo._wording import first_line
+from deelbo.compare.engines.base import ENGINES, FAILED, RETRIES, Outcome, attempt
+from deelbo.compare.problem import Trial
 
 
 class RayEngine:
     """Runs on a Ray cluster.
 
     Args:
-        folder: Of the records, shared by all nodes.
-        address: Of an existing cluster; None for one of its own on this machine.
-        cpus: Cores for each run, more than none.
-        gpus: GPUs for each run; a fraction shares one.
-        device: See `finetune`.
-        retries: Of a run whose worker was lost.
+        folder: Folder of the records, shared by all nodes.
+        address: Address of an existing cluster; None to start one on this machine.
+        cpus: Number of cores for each run, more than none.
+        gpus: Number of GPUs for each run; a fraction shares one.
+        device: "cpu" to stay off the GPU; accelerate's choice if None.
+        retries: How often a run is tried again whose worker was lost.
 
     Raises:
         ConnectionError: If there is no cluster at the address.
@@ -92,6 +92,14 @@ class RayEngine:
             self._ray.cancel(reference, force=True)
         if self._owner:
             self._ray.shutdown()
+
+
+@ENGINES.register("ray", "a Ray cluster")
+def ray_engine(
+    folder: Path, *, device: str | None, ray_address: str | None, cpus: float, gpus: float, **resources: Any
+) -> RayEngine:
+    """Return the engine of a Ray cluster; the resources of other engines are not looked at."""
+    return RayEngine(folder, ray_address, cpus, gpus, device)
 
 
 def _check_address(address: str | None) -> None:

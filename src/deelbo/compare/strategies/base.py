@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -10,19 +11,14 @@ from typing import Protocol
 
 import torch
 
-from deelbo.compare.records import Record, Records
-from deelbo.compare.task import Options, Task, Trial
+from deelbo._registry import Registry
+from deelbo.compare.problem import Options, Problem, Trial
+from deelbo.compare.records import KnownRecords, Record
+from deelbo.metrics import main_metric
+
+Cell = tuple[tuple[float, ...], float]  # a number for each axis of the prior, and a learning rate
 
 SUBSETS = 500  # random subsets of a grid, for each size (the paper's)
-
-
-class Done(Protocol):
-    """The results that are known."""
-
-    records: Records
-
-    def __call__(self, trial: Trial) -> Record | None:
-        """Return the record of a run, if it is finished."""
 
 
 @dataclass(frozen=True)
@@ -44,11 +40,11 @@ class Plan:
 
 @dataclass(frozen=True)
 class Curve:
-    """Test accuracy over time, as the search goes on.
+    """The main metric on the test set over time, as the search goes on.
 
     Args:
-        points: (seconds, accuracy, low, high): what is reached when the search stops there, and how that varies.
-        finals: (seconds, accuracy) of the answers.
+        points: (seconds, value, low, high): what is reached when the search stops there, and how that varies.
+        finals: (seconds, value) of the answers.
     """
 
     points: list[tuple[float, float, float, float]] = field(default_factory=list)
@@ -56,19 +52,23 @@ class Curve:
 
 
 class Strategy(Protocol):
-    """A method; a pure function of the results, so that it can be interrupted anywhere.
+    """A method in a comparison; a pure function of the known results, so that it can be interrupted anywhere.
 
-    Args:
-        name: Under which it is registered.
-        kappa: Of DE-ELBO; None for D/N, and for all other methods.
+    Attributes:
+        name: Name under which it is registered.
+        kappa: Emphasis of the data of DE-ELBO; None for D/N, and for all other methods.
         searches: Whether it holds a fifth of the training set out to search for strengths.
+        role: "reference" for the method that the others are compared with, "rival", or "ablation" of the reference.
+        colour: Number of its colour in the charts.
     """
 
     name: str
     kappa: float | None
     searches: bool
+    role: str
+    colour: int
 
-    def plan(self, task: Task, done: Done) -> Plan:
+    def plan(self, problem: Problem, known: KnownRecords) -> Plan:
         """Say which runs are wanted."""
 
     def score(self, record: Record) -> float:
@@ -77,45 +77,36 @@ class Strategy(Protocol):
     def seconds(self, record: Record) -> float:
         """Return what a run cost the method."""
 
-    def curve(self, task: Task, done: Done) -> Curve:
-        """Return the test accuracy over time of a finished plan."""
+    def curve(self, problem: Problem, known: KnownRecords) -> Curve:
+        """Return the main metric on the test set over time of a finished plan."""
 
 
-REGISTRY: dict[str, Callable[[Options], Sequence[Strategy]]] = {}
+STRATEGIES: Registry[Callable[[Options], Sequence[Strategy]]] = Registry("methods", "deelbo.compare.strategies")
 
 
-def register(name: str) -> Callable[[Callable[[Options], Sequence[Strategy]]], Callable[[Options], Sequence[Strategy]]]:
-    """Make a method known under a name; what is registered makes its strategies from the options."""
-
-    def keep(make: Callable[[Options], Sequence[Strategy]]) -> Callable[[Options], Sequence[Strategy]]:
-        REGISTRY[name] = make
-        return make
-
-    return keep
-
-
-def best(trials: Sequence[Trial], done: Done, score: Callable[[Record], float]) -> Trial | None:
+def best(trials: Sequence[Trial], known: KnownRecords, score: Callable[[Record], float]) -> Trial | None:
     """Return the finished run with the best score, the first of equals; None if not all are finished."""
-    found = [(trial, done(trial)) for trial in trials]
+    found = [(trial, known(trial)) for trial in trials]
     if any(record is None for _, record in found):
         return None
     return max(found, key=lambda pair: score(pair[1]))[0]  # type: ignore[arg-type]
 
 
-def accuracy(record: Record) -> float:
-    """Return the paper's accuracy, the mean over classes; 0 for a run that diverged."""
-    return record["test"]["balanced_accuracy"] if record["test"] else 0.0
+def test_result(record: Record) -> float:
+    """Return the main metric of a run on the test set; 0 (or not a number, if lower is better) if it diverged."""
+    metric = main_metric(record["trial"]["settings"]["likelihood"])
+    return record["test"][metric.name] if record["test"] else 0.0 if metric.better == "higher" else math.nan
 
 
-def best_so_far(strategy: Strategy, trials: Sequence[Trial], done: Done) -> list[tuple[float, float]]:
-    """Return, after each of some finished runs, the seconds so far and the test accuracy of the best one."""
+def best_so_far(strategy: Strategy, trials: Sequence[Trial], known: KnownRecords) -> list[tuple[float, float]]:
+    """Return, after each of some finished runs, the seconds so far and the test result of the best one."""
     total, leader, path = 0.0, None, []
     for trial in trials:
-        record = done(trial)
+        record = known(trial)
         assert record is not None
         total += strategy.seconds(record)
         leader = record if leader is None or strategy.score(record) > strategy.score(leader) else leader
-        path.append((total, accuracy(leader)))
+        path.append((total, test_result(leader)))
     return path
 
 
@@ -123,27 +114,31 @@ class ByObjective:
     """Methods without a validation set: candidates on all the data, chosen by the training objective.
 
     Args:
-        name: Of the method, as `Settings` knows it.
-        lr_search: "race" is one run that drops candidates early; "grid" a run for each.
-        kappa: Of "de-elbo".
+        name: Name of the method, as `Settings` knows it.
+        lr_search: "race" is one run that drops candidates early; "grid" a run for each candidate.
+        kappa: Emphasis of the data; None for D/N, and for methods that have none.
+        role: "reference", "rival" or "ablation".
+        colour: Number of its colour in the charts.
     """
 
     searches = False
 
-    def __init__(self, name: str, lr_search: str, kappa: float | None = None) -> None:
-        self.name, self.lr_search, self.kappa = name, lr_search, kappa
+    def __init__(
+        self, name: str, lr_search: str, kappa: float | None = None, *, role: str = "rival", colour: int = 3
+    ) -> None:
+        self.name, self.lr_search, self.kappa, self.role, self.colour = name, lr_search, kappa, role, colour
 
-    def _trials(self, task: Task) -> list[Trial]:
-        rates = task.options.learning_rates
+    def _trials(self, problem: Problem) -> list[Trial]:
+        rates = problem.options.learning_rates
         kappa = {} if self.kappa is None else {"kappa": self.kappa}
         if self.lr_search == "race":
-            return [task.trial(method=self.name, learning_rates=rates, lr_search="race", **kappa)]
-        return [task.trial(method=self.name, learning_rates=(rate,), lr_search="grid", **kappa) for rate in rates]
+            return [problem.trial(method=self.name, learning_rates=rates, lr_search="race", **kappa)]
+        return [problem.trial(method=self.name, learning_rates=(rate,), lr_search="grid", **kappa) for rate in rates]
 
-    def plan(self, task: Task, done: Done) -> Plan:
+    def plan(self, problem: Problem, known: KnownRecords) -> Plan:
         """All candidates, and the best of them."""
-        trials = self._trials(task)
-        chosen = best(trials, done, self.score)
+        trials = self._trials(problem)
+        chosen = best(trials, known, self.score)
         finals = [] if chosen is None else [chosen]
         return Plan(trials, finals, finals, len(trials))
 
@@ -155,45 +150,43 @@ class ByObjective:
         """Return the time of training, with the estimates of the objective."""
         return record["seconds"]["training"] + record["seconds"]["objective"]
 
-    def curve(self, task: Task, done: Done) -> Curve:
+    def curve(self, problem: Problem, known: KnownRecords) -> Curve:
         """Candidate after candidate."""
-        path = best_so_far(self, self._trials(task), done)
+        path = best_so_far(self, self._trials(problem), known)
         return Curve([(seconds, reached, reached, reached) for seconds, reached in path], [path[-1]])
 
 
 class GridSearch(ABC):
     """MAP on four fifths for every cell of a grid, then once more on everything with the best one.
 
-    The accuracies of the curve are those of the runs on four fifths, averaged over random subsets of the cells; the
+    The test results of the curve are those of the runs on four fifths, averaged over random subsets of the cells; the
     answer is the retrained one.
     """
 
     name = ""
     kappa: float | None = None
     searches = True
+    role = "rival"
+    colour = 1
 
-    def cells(self, task: Task) -> list[tuple[dict[str, float], float]]:
-        """Return the grid: strengths and learning rate."""
-        rates, groups = task.options.learning_rates, task.groups
-        strengths = task.options.strengths
-        if task.prior == "l2-zero":  # one strength for all
-            return [(dict.fromkeys(groups, value), rate) for value in strengths for rate in rates]
-        backbone = task.options.ptyl_variances if task.ptyl else strengths
-        pairs = [dict(zip(groups, (a, b), strict=True)) for a in backbone for b in strengths]
-        return [(pair, rate) for pair in pairs for rate in rates]
+    def cells(self, problem: Problem) -> list[Cell]:
+        """Return the grid: a number for each axis of the prior, and a learning rate."""
+        options = problem.options
+        candidates = [options.ptyl_variances if axis.is_variance else options.strengths for axis in problem.search_axes]
+        return [(values, rate) for values in itertools.product(*candidates) for rate in options.learning_rates]
 
     @abstractmethod
-    def trial(self, task: Task, cell: tuple[dict[str, float], float], done: Done) -> Trial:
+    def trial(self, problem: Problem, cell: Cell, known: KnownRecords) -> Trial:
         """Return the run of a cell."""
 
-    def plan(self, task: Task, done: Done) -> Plan:
+    def plan(self, problem: Problem, known: KnownRecords) -> Plan:
         """All cells, then the best one on everything."""
-        cells = self.cells(task)
-        trials = [self.trial(task, cell, done) for cell in cells]
-        chosen = best(trials, done, self.score)
+        cells = self.cells(problem)
+        trials = [self.trial(problem, cell, known) for cell in cells]
+        chosen = best(trials, known, self.score)
         if chosen is None:
             return Plan(trials, [], [], len(cells) + 1)
-        final = task.point(*cells[trials.index(chosen)], whole=True)
+        final = problem.point(*cells[trials.index(chosen)], whole=True)
         return Plan([*trials, final], [final], [chosen], len(cells) + 1)
 
     @abstractmethod
@@ -204,18 +197,18 @@ class GridSearch(ABC):
         """Return what a cell costs."""
         return record["seconds"]["training"] + record["seconds"]["validation"]
 
-    def curve(self, task: Task, done: Done) -> Curve:
+    def curve(self, problem: Problem, known: KnownRecords) -> Curve:
         """The best of n cells, averaged over 500 random subsets of that size."""
-        plan = self.plan(task, done)
-        records = [record for trial in plan.trials[:-1] if (record := done(trial)) is not None]
-        final = done(plan.finals[0])
+        plan = self.plan(problem, known)
+        records = [record for trial in plan.trials[:-1] if (record := known(trial)) is not None]
+        final = known(plan.finals[0])
         assert final is not None
         total = sum(self.seconds(record) for record in records)
-        points = subset_curve([self.score(r) for r in records], [accuracy(r) for r in records])
+        points = subset_curve([self.score(r) for r in records], [test_result(r) for r in records])
         each = total / len(records)
         return Curve(
             [((i + 1) * each, *point) for i, point in enumerate(points)],
-            [(total + final["seconds"]["training"], accuracy(final))],
+            [(total + final["seconds"]["training"], test_result(final))],
         )
 
 

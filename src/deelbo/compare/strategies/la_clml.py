@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import math
 
-from deelbo.compare.records import Record
-from deelbo.compare.strategies.base import Done, GridSearch, register
-from deelbo.compare.task import Options, Task, Trial
+from deelbo.compare.problem import Options, Problem, Trial
+from deelbo.compare.records import KnownRecords, Record
+from deelbo.compare.strategies.base import STRATEGIES, Cell, GridSearch
 
 
 class ConditionalGrid(GridSearch):
     """Every cell of the paper's grid, chosen by draws from its Laplace posterior."""
 
-    name = "la-clml"
+    name, colour = "la-clml", 4
 
-    def trial(self, task: Task, cell: tuple[dict[str, float], float], done: Done) -> Trial:
+    def trial(self, problem: Problem, cell: Cell, known: KnownRecords) -> Trial:
         """Return the run of a cell."""
-        return task.point(*cell, whole=False, clml=True)
+        return problem.point(*cell, whole=False, clml=True)
 
     def score(self, record: Record) -> float:
         """Return the conditional log marginal likelihood."""
@@ -28,7 +28,10 @@ class ConditionalGrid(GridSearch):
         return record["seconds"]["training"] + record["seconds"]["clml"]
 
 
-@register("la-clml")
+@STRATEGIES.register("la-clml", "the grid, chosen by the conditional marginal likelihood of held-out data")
 def la_clml(options: Options) -> list[ConditionalGrid]:
-    """One."""
+    """Return the grid search by conditional marginal likelihood."""
     return [ConditionalGrid()]
+
+
+la_clml.conditional = True  # its runs serve the plain grid as well

@@ -5,11 +5,11 @@ Every learning rate is trained in full: that the race suits this objective as we
 
 from __future__ import annotations
 
-from deelbo.compare.strategies.base import ByObjective, register
-from deelbo.compare.task import Options
+from deelbo.compare.problem import Options
+from deelbo.compare.strategies.base import STRATEGIES, ByObjective
 
 
-@register("la-lml")
+@STRATEGIES.register("la-lml", "prior variances learned by Laplace's marginal likelihood")
 def la_lml(options: Options) -> list[ByObjective]:
-    """One."""
+    """Return LA-LML with every learning rate trained in full."""
     return [ByObjective("la-lml", "grid")]

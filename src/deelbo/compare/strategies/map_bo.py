@@ -12,12 +12,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from deelbo._chunks import mix
 from deelbo._extras import require
-from deelbo.compare.records import Record
-from deelbo.compare.strategies.base import Curve, Done, Plan, accuracy, best_so_far, register
+from deelbo._seeds import mix
+from deelbo.compare.problem import Options, Problem, Trial
+from deelbo.compare.records import KnownRecords, Record
+from deelbo.compare.strategies.base import STRATEGIES, Curve, Plan, best_so_far, test_result
 from deelbo.compare.strategies.map_grid import validation_score
-from deelbo.compare.task import Options, Task, Trial
 
 # The box, in powers of ten: (lowest, highest).
 STRENGTH, PTYL_VARIANCE, RATE = (-6.0, -2.0), (0.0, 9.0), (-4.0, -1.0)
@@ -74,60 +74,61 @@ class MAPBayesianOptimisation:
     Several repetitions, each from another random point, go on at the same time; each has its answer.
     """
 
-    name = "map-bo"
+    name, role, colour = "map-bo", "rival", 2
     kappa: float | None = None
     searches = True
 
-    def _bounds(self, task: Task) -> list[tuple[float, float]]:
-        first = PTYL_VARIANCE if task.ptyl else STRENGTH
-        return [STRENGTH, RATE] if task.prior == "l2-zero" else [first, STRENGTH, RATE]
+    def _bounds(self, problem: Problem) -> list[tuple[float, float]]:
+        return [*(PTYL_VARIANCE if axis.is_variance else STRENGTH for axis in problem.search_axes), RATE]
 
-    def _trial(self, task: Task, point: Sequence[float], whole: bool) -> Trial:
-        *strengths, rate = (10**value for value in point)
-        if len(strengths) == 1:
-            strengths *= 2
-        return task.point(dict(zip(task.groups, strengths, strict=True)), rate, whole)
+    def _trial(self, problem: Problem, point: Sequence[float], whole: bool) -> Trial:
+        *values, rate = (10**value for value in point)
+        return problem.point(tuple(values), rate, whole)
 
-    def _propose(self, task: Task, run: int, points: list[list[float]], values: list[float], done: Done) -> list[float]:
+    def _propose(
+        self, problem: Problem, run: int, points: list[list[float]], values: list[float], known: KnownRecords
+    ) -> list[float]:
         """Return the next point; what was once proposed for a history stays, whatever the libraries' versions."""
-        seen = [task.seed, run, task.trial().key, points, [None if v == -math.inf else v for v in values]]
+        seen = [problem.seed, run, problem.trial().key, points, [None if v == -math.inf else v for v in values]]
         key = hashlib.sha256(json.dumps(seen).encode()).hexdigest()[:24]
-        kept = done.records.proposal(key)
+        kept = known.records.proposal(key)
         if kept is None:
-            kept = propose(points, values, self._bounds(task), mix(task.seed, run))
+            kept = propose(points, values, self._bounds(problem), mix(problem.seed, run))
             kept = [round(value, 6) for value in kept]
-            done.records.keep_proposal(key, kept)
+            known.records.keep_proposal(key, kept)
         return kept
 
-    def _search(self, task: Task, run: int, done: Done) -> tuple[list[Trial], Trial | None, Trial | None]:
+    def _search(
+        self, problem: Problem, run: int, known: KnownRecords
+    ) -> tuple[list[Trial], Trial | None, Trial | None]:
         """Return the runs of one repetition as far as they are known, the best of all, and that on everything."""
         points: list[list[float]] = []
         values: list[float] = []
         trials: list[Trial] = []
-        for _ in range(task.options.bo_iterations):
-            point = self._propose(task, run, points, values, done)
-            trials.append(self._trial(task, point, whole=False))
-            record = done(trials[-1])
+        for _ in range(problem.options.bo_iterations):
+            point = self._propose(problem, run, points, values, known)
+            trials.append(self._trial(problem, point, whole=False))
+            record = known(trials[-1])
             if record is None:
                 return trials, None, None
             points.append(point)
             values.append(self.score(record))
         best = values.index(max(values))
-        return trials, trials[best], self._trial(task, points[best], whole=True)
+        return trials, trials[best], self._trial(problem, points[best], whole=True)
 
-    def plan(self, task: Task, done: Done) -> Plan:
+    def plan(self, problem: Problem, known: KnownRecords) -> Plan:
         """The points of all repetitions, and their answers when every one has its own."""
-        runs = task.options.bo_runs
+        runs = problem.options.bo_runs
         trials: list[Trial] = []
         finals: list[Trial] = []
         chosen: list[Trial] = []
         for run in range(runs):
-            found, best, final = self._search(task, run, done)
+            found, best, final = self._search(problem, run, known)
             trials += found
             if best is not None and final is not None:
                 chosen.append(best)
                 finals.append(final)
-        expected = runs * (task.options.bo_iterations + 1)
+        expected = runs * (problem.options.bo_iterations + 1)
         if len(finals) < runs:
             return Plan(trials + finals, [], [], expected)
         return Plan(trials + finals, finals, chosen, expected)
@@ -140,15 +141,15 @@ class MAPBayesianOptimisation:
         """Return the time of training and validation."""
         return record["seconds"]["training"] + record["seconds"]["validation"]
 
-    def curve(self, task: Task, done: Done) -> Curve:
+    def curve(self, problem: Problem, known: KnownRecords) -> Curve:
         """The best so far, averaged over the repetitions."""
         paths, finals = [], []
-        for run in range(task.options.bo_runs):
-            trials, _, final = self._search(task, run, done)
-            last = None if final is None else done(final)
+        for run in range(problem.options.bo_runs):
+            trials, _, final = self._search(problem, run, known)
+            last = None if final is None else known(final)
             assert last is not None
-            paths.append(best_so_far(self, trials, done))
-            finals.append((paths[-1][-1][0] + last["seconds"]["training"], accuracy(last)))
+            paths.append(best_so_far(self, trials, known))
+            finals.append((paths[-1][-1][0] + last["seconds"]["training"], test_result(last)))
         points = []
         for step in zip(*paths, strict=True):
             times, reached = zip(*step, strict=True)
@@ -156,9 +157,9 @@ class MAPBayesianOptimisation:
         return Curve(points, finals)
 
 
-@register("map-bo")
+@STRATEGIES.register("map-bo", "MAP with Bayesian optimisation on held-out data")
 def map_bo(options: Options) -> list[MAPBayesianOptimisation]:
-    """One.
+    """Return the Bayesian optimisation by validation NLL.
 
     Raises:
         ModuleNotFoundError: If there is no BoTorch.

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
-from deelbo.compare.records import Record
-from deelbo.compare.strategies.base import Done, GridSearch, register
-from deelbo.compare.task import Options, Task, Trial
+from deelbo.compare.problem import Options, Problem, Trial
+from deelbo.compare.records import KnownRecords, Record
+from deelbo.compare.strategies.base import STRATEGIES, Cell, GridSearch
 
 
 def validation_score(record: Record) -> float:
@@ -16,22 +16,30 @@ def validation_score(record: Record) -> float:
 
 
 class MAPGrid(GridSearch):
-    """Every cell of the paper's grid, chosen by validation NLL."""
+    """Every cell of the paper's grid, chosen by validation NLL.
+
+    Args:
+        shared: Whether LA-CLML is compared as well, whose runs on the same cells serve both.
+    """
 
     name = "map-grid"
 
-    def trial(self, task: Task, cell: tuple[dict[str, float], float], done: Done) -> Trial:
+    def __init__(self, shared: bool = False) -> None:
+        self.shared = shared
+
+    def trial(self, problem: Problem, cell: Cell, known: KnownRecords) -> Trial:
         """Return the run of a cell; one that LA-CLML makes as well serves both."""
-        plain, full = (task.point(*cell, whole=False, clml=clml) for clml in (False, True))
-        shared = "la-clml" in task.options.methods or done(full) is not None
-        return full if shared and done(plain) is None else plain
+        plain, full = (problem.point(*cell, whole=False, clml=clml) for clml in (False, True))
+        shared = self.shared or known(full) is not None
+        return full if shared and known(plain) is None else plain
 
     def score(self, record: Record) -> float:
         """Return minus the validation NLL."""
         return validation_score(record)
 
 
-@register("map-grid")
+@STRATEGIES.register("map-grid", "MAP with a grid search on held-out data: what people do")
 def map_grid(options: Options) -> list[MAPGrid]:
-    """One."""
-    return [MAPGrid()]
+    """Return the grid search by validation NLL."""
+    shared = any(getattr(STRATEGIES[name], "conditional", False) for name in options.methods)
+    return [MAPGrid(shared)]

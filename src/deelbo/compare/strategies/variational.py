@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from deelbo.compare.strategies.base import ByObjective, register
-from deelbo.compare.task import Options
+from deelbo.compare.problem import Options
+from deelbo.compare.strategies.base import STRATEGIES, ByObjective
 
 
-@register("de-elbo")
+@STRATEGIES.register("de-elbo", "learned regularisation, the data emphasised")
 def de_elbo(options: Options) -> list[ByObjective]:
-    """One for each kappa."""
-    return [ByObjective("de-elbo", options.lr_search, kappa) for kappa in options.kappas]
+    """Return DE-ELBO, once for each kappa."""
+    return [ByObjective("de-elbo", options.lr_search, kappa, role="reference", colour=0) for kappa in options.kappas]
 
 
-@register("elbo")
+@STRATEGIES.register("elbo", "the same with kappa = 1")
 def elbo(options: Options) -> list[ByObjective]:
-    """DE-ELBO with kappa = 1."""
-    return [ByObjective("elbo", options.lr_search)]
+    """Return the ELBO: DE-ELBO with kappa = 1."""
+    return [ByObjective("elbo", options.lr_search, role="ablation", colour=5)]

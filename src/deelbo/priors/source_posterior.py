@@ -1,11 +1,10 @@
-"""The posterior of a source task: a file, draws, and the prior "Pre-Train Your Loss" makes of it."""
+"""The posterior of a source task, which the prior PTYL is made of: its file, draws from it, its fit to a network."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,12 +13,10 @@ import safetensors
 import torch
 from torch import Tensor, nn
 
+from deelbo._files import write_tensors
+from deelbo._head import Head, split_head
 from deelbo._modules import unwrap
-from deelbo._words import some_of
-from deelbo.priors import GaussianPrior
-from deelbo.priors.head import split_head
-from deelbo.priors.transfer import Head, ptyl
-from deelbo.training.checkpoint import write_tensors
+from deelbo._wording import some_of
 
 SCHEMA = 1
 
@@ -97,28 +94,17 @@ class SourcePosterior:
                 if name in self.buffers and self.buffers[name].shape == buffer.shape:
                     buffer.copy_(self.buffers[name])
 
-    def prior(self, model: nn.Module, head: Head = None, rank: int = 5, diagonal: float = 0.1) -> GaussianPrior:
-        """Return the prior w ~ N(mean, lambda Sigma), V ~ N(0, tau I); see `deelbo.priors.ptyl`.
+    def flat(self, part: str, names: Sequence[str], rows: int | None = None) -> Tensor:
+        """Return mean, variance or deviations of some weights as one vector (or one row for each deviation).
 
         Args:
-            model: Of the source task's architecture.
-            head: Name of the classifier; found by itself in most networks.
-            rank: How many deviations to use, the newest; 0 for a diagonal covariance.
-            diagonal: Added to the diagonal.
-
-        Raises:
-            ValueError: If the network is another one, or there are fewer deviations.
+            part: "mean", "variance" or "deviations".
+            names: Names of the weights, in the order of the vector.
+            rows: Number of deviations to take, the newest ones.
         """
-        self.check(model, head)
-        if rank > self.rank:
-            raise ValueError(f"rank={rank}, but the source posterior has {self.rank} deviations")
-        names = list(split_head(model, head)[0])
-
-        def flat(values: Mapping[str, Tensor], rows: int | None = None) -> Tensor:
-            parts = [values[n].flatten() if rows is None else values[n][:rows].flatten(1) for n in names]
-            return torch.cat([part.float() if part.dtype.itemsize < 4 else part for part in parts], -1)
-
-        return ptyl(model, head, flat(self.mean), flat(self.variance), flat(self.deviations, rank), rank, diagonal)
+        values = getattr(self, part)
+        parts = [values[n].flatten() if rows is None else values[n][:rows].flatten(1) for n in names]
+        return torch.cat([value.float() if value.dtype.itemsize < 4 else value for value in parts], -1)
 
     def check(self, model: nn.Module, head: Head = None) -> None:
         """Refuse a network that is not the source task's.
@@ -150,16 +136,7 @@ class SourcePosterior:
         return list(variance.shape) == shape and list(rows.shape) == [self.rank, *shape]
 
 
-def fingerprint(path: str | Path) -> str:
-    """Return a hash of a file's content."""
-    digest = hashlib.sha256()
-    with Path(path).open("rb") as file:
-        while block := file.read(2**20):
-            digest.update(block)
-    return digest.hexdigest()[:16]
-
-
-def load_source(path: str | Path, rank: int | None = None) -> SourcePosterior:
+def load_source_posterior(path: str | Path, rank: int | None = None) -> SourcePosterior:
     """Read a file that `SourcePosterior.save` wrote.
 
     Args:

@@ -18,14 +18,13 @@ import torch
 from torch import Tensor, nn
 
 from deelbo._interrupt import DeferredInterrupt
+from deelbo._seeds import GOLDEN, SEED_MASK
 
 # Four float32 chunks fill the second-level caches of two cores. Changing it changes every draw.
 _CPU_CHUNK = 1 << 17
 _DEVICE_CHUNK = 1 << 24
 SMALL = 1 << 17  # random numbers, below which waking threads costs more than they save
 _MAX_WORKERS = min(8, os.cpu_count() or 1)  # beyond 8, the interpreter lock is the limit
-_GOLDEN = 0x9E3779B97F4A7C15
-_MASK = (1 << 63) - 1
 
 _workspace = threading.local()
 _pool: ThreadPoolExecutor | None = None
@@ -230,19 +229,8 @@ def standard_normal(like: Tensor, seed: int, k: int) -> Tensor:
     generator = generators.get(like.device)
     if generator is None:
         generator = generators[like.device] = torch.Generator(like.device)
-    generator.manual_seed((seed + k * _GOLDEN) & _MASK)
+    generator.manual_seed((seed + k * GOLDEN) & SEED_MASK)
     return buffer(like).normal_(generator=generator)
-
-
-def mix(*numbers: int) -> int:
-    """Hash integers into a 63-bit seed (the finaliser of splitmix64, applied to each number in turn)."""
-    state = 0
-    for number in numbers:
-        state = (state + number + _GOLDEN) & 0xFFFFFFFFFFFFFFFF
-        state = ((state ^ (state >> 30)) * 0xBF58476D1CE4E5B9) & 0xFFFFFFFFFFFFFFFF
-        state = ((state ^ (state >> 27)) * 0x94D049BB133111EB) & 0xFFFFFFFFFFFFFFFF
-        state ^= state >> 31
-    return state & _MASK
 
 
 def wide(chunk: Tensor, slot: int = 0) -> Tensor:

@@ -1,15 +1,19 @@
-"""Files that a crash at any byte leaves whole: written beside, flushed, renamed."""
+"""Files that a crash at any byte leaves whole (written beside, flushed, renamed), and locks on files and folders."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import safetensors.torch
 from torch import Tensor
+
+from deelbo._extras import require
 
 
 def write_tensors(path: Path, tensors: dict[str, Tensor], notes: dict[str, Any] | None = None) -> None:
@@ -67,6 +71,38 @@ def read_json(path: Path) -> Any:
         return json.loads(path.read_text())
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"{path} is damaged: {error}") from error
+
+
+def file_fingerprint(path: str | Path) -> str:
+    """Return a hash of a file's content."""
+    digest = hashlib.sha256()
+    with Path(path).open("rb") as file:
+        while block := file.read(2**20):
+            digest.update(block)
+    return digest.hexdigest()[:16]
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold a folder or file against other processes; the operating system lets go if this one dies.
+
+    Raises:
+        FileExistsError: If another process has it.
+    """
+    filelock = require("filelock", "training")
+    path = path.resolve()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    place = path.parent / f".{path.name}.lock"
+    lock = filelock.FileLock(place)
+    try:
+        lock.acquire(timeout=0)
+    except filelock.Timeout:
+        raise FileExistsError(f"another process is at work on {path}") from None
+    try:
+        yield
+    finally:
+        place.unlink(missing_ok=True)  # first, while it is held
+        lock.release()
 
 
 def _replace(path: Path, write: Callable[[Path], object]) -> None:

@@ -8,6 +8,8 @@ from torch import nn
 
 from deelbo._modules import select, trainable, unwrap
 
+Head = str | Iterable[str] | None  # name or names of the classifier; None to find it
+
 # Attribute names of classifiers in torchvision, timm, Hugging Face and common practice, most specific first.
 _USUAL_NAMES = ("classification_head", "classifier", "fc", "heads", "head", "score", "last_linear", "logits", "_fc")
 

@@ -1,4 +1,4 @@
-"""What is compared: a task that every method solves, and the single training runs that they spend on it."""
+"""What is compared: a problem that every method solves, and the single training runs that they spend on it."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from deelbo.job import Job
 from deelbo.laplace.conditional import SAMPLES, TEMPERATURES
+from deelbo.priors import SearchAxis, make_recipe, short_name
+from deelbo.specs import DataSpec, ModelSpec
 from deelbo.training.settings import SEARCHES, Settings
 
-RECORD = 1  # to be raised when training itself changes, so that older results count no longer
+RECORD = 2  # to be raised when training itself changes, so that older results count no longer
 STRENGTHS = (0.01, 0.001, 0.0001, 1e-5, 1e-6, 0.0)  # the paper's grid of alpha/N and beta/N
 PTYL_VARIANCES = tuple(10.0**k for k in range(10))  # and of lambda with the prior PTYL
 
@@ -25,17 +26,17 @@ class Options:
     """How much the methods may spend; the defaults are the paper's.
 
     Args:
-        methods: Names in the registry of strategies.
+        methods: Names of the methods in the registry of strategies.
         settings: Fields of `Settings` that all runs share, such as steps and batch_size.
-        learning_rates: Candidates of all methods that choose among some.
-        lr_search: Of "de-elbo" and "elbo": "race" or "grid".
-        kappas: Of "de-elbo"; None stands for D/N.
-        strengths: Candidates of alpha/N and beta/N for the grids; 0 for no regularisation.
-        ptyl_variances: Candidates of lambda with the prior PTYL.
-        bo_iterations: Runs of one Bayesian optimisation.
-        bo_runs: Repetitions of it, each from another random start.
-        clml_samples: Draws for the conditional marginal likelihood.
-        temperatures: Candidates for it.
+        learning_rates: Candidates for the learning rate of all methods that choose among some.
+        lr_search: How "de-elbo" and "elbo" choose the learning rate: "race" or "grid".
+        kappas: Emphases of the data that "de-elbo" is run with; None stands for D/N.
+        strengths: Candidates for the strengths alpha/N and beta/N of the grids; 0 for no regularisation.
+        ptyl_variances: Candidates for lambda with the prior PTYL.
+        bo_iterations: Number of runs of one Bayesian optimisation.
+        bo_runs: Number of repetitions of it, each from another random start.
+        clml_samples: Number of draws for the conditional marginal likelihood.
+        temperatures: Candidates for the temperature of those draws.
     """
 
     methods: tuple[str, ...]
@@ -73,17 +74,19 @@ class Trial:
     """One training run: all that its result depends on.
 
     Args:
-        job: Data, model and training size.
-        data: Fingerprint of the whole data, training and test.
-        network: Fingerprint of the pretrained network, how it reads its inputs, and the source posterior.
-        settings: Of the run; its seed also chooses the training subset.
+        data_spec: Which data, and how many of them to train on.
+        model_spec: Which model.
+        data: Fingerprint of all data, for training and testing.
+        network: Fingerprint of the pretrained network, how it reads its inputs, and the prior's file.
+        settings: Settings of the run; its seed also chooses the training subset.
         held_out: Whether a fifth of the training set is kept for validation.
-        clml: Draws and temperatures for the conditional marginal likelihood of that fifth.
-        test_size: Test examples to use; None for all.
-        precision: Of autocast.
+        clml: Number of draws and temperatures for the conditional marginal likelihood of that fifth.
+        test_size: Number of test examples to use; None for all.
+        precision: Precision of autocast.
     """
 
-    job: Job
+    data_spec: DataSpec
+    model_spec: ModelSpec
     data: str
     network: str
     settings: Settings
@@ -94,14 +97,15 @@ class Trial:
 
     def identity(self) -> dict[str, Any]:
         """Return what makes two runs the same: the content of the data and of the network, not where they are."""
-        settings = self.settings.as_dict()
-        if self.settings.source is not None:
-            settings["prior"] = "ptyl"
+        settings = {**self.settings.as_dict(), "prior": self.settings.prior.partition(":")[0]}
         return {
             "record": RECORD,
             "data": self.data,
             "network": self.network,
-            "job": {name: getattr(self.job, name) for name in ("train_size", "head", "flip", "skip_bad")},
+            "train_size": self.data_spec.train_size,
+            "flip": self.data_spec.flip,
+            "skip_bad": self.data_spec.skip_bad,
+            "head": self.model_spec.head,
             "settings": settings,
             "held_out": self.held_out,
             "clml": None if self.clml is None else [self.clml[0], list(self.clml[1])],
@@ -121,9 +125,9 @@ class Trial:
         rates = ",".join(f"{rate:.3g}" for rate in settings.learning_rates)
         variances = "".join(f", {name} {value:.3g}" for name, value in (settings.prior_variances or {}).items())
         part = " on 4/5" if self.held_out else ""
-        size = "" if self.job.train_size is None else f", N = {self.job.train_size}"
+        size = "" if self.data_spec.train_size is None else f", N = {self.data_spec.train_size}"
         kappa = "" if settings.kappa is None else f", kappa {settings.kappa:.3g}"
-        where = f"{model_name(self.job.model)}, {prior_name(settings.prior)}{size}, seed {settings.seed}"
+        where = f"{model_name(self.model_spec.model)}, {short_name(settings.prior)}{size}, seed {settings.seed}"
         return f"{settings.method}{part}, {where}, rate {rates}{kappa}{variances}"
 
 
@@ -133,29 +137,26 @@ def model_name(spec: str) -> str:
     return f"{prefix}:{Path(name).name}" if Path(name).is_absolute() else spec
 
 
-def prior_name(prior: str) -> str:
-    """Return a prior's name, of PTYL with its file but not the folders that it is in."""
-    return f"ptyl:{Path(prior.removeprefix('ptyl:')).stem}" if prior.startswith("ptyl:") else prior
-
-
 @dataclass(frozen=True)
-class Task:
-    """A training set, a model and a prior: what every method makes a classifier of.
+class Problem:
+    """A training set, a model and a prior: what every method makes a trained network of.
 
     Args:
-        job: Data, model and training size.
-        data: Fingerprint of the whole data.
-        network: Fingerprint of the pretrained network, how it reads its inputs, and the source posterior.
-        prior: As in `Settings`.
-        seed: Of the subset and of everything random.
+        data_spec: Which data, and how many of them to train on.
+        model_spec: Which model.
+        data: Fingerprint of all data, for training and testing.
+        network: Fingerprint of the pretrained network, how it reads its inputs, and the prior's file.
+        prior: Name of the prior, as in `Settings`.
+        seed: Seed of the training subset and of everything random.
         number: N, the size of the training set.
         held_out: How many of them the searches hold out.
         options: How much the methods may spend.
-        test_size: Test examples to use; None for all.
-        precision: Of autocast.
+        test_size: Number of test examples to use; None for all.
+        precision: Precision of autocast.
     """
 
-    job: Job
+    data_spec: DataSpec
+    model_spec: ModelSpec
     data: str
     network: str
     prior: str
@@ -166,42 +167,53 @@ class Task:
     test_size: int | None = None
     precision: str = "no"
 
-    def trial(self, **settings: Any) -> Trial:
-        """Return a run on the whole training set."""
-        chosen = Settings(**{**self.options.settings, "prior": self.prior, "seed": self.seed, **settings})
-        return Trial(self.job, self.data, self.network, chosen, test_size=self.test_size, precision=self.precision)
+    @property
+    def likelihood(self) -> str:
+        """Name of the likelihood of the targets."""
+        return self.trial().settings.likelihood
 
-    def point(self, strengths: dict[str, float], rate: float, whole: bool, clml: bool = False) -> Trial:
+    def trial(self, **settings: Any) -> Trial:
+        """Return a run on the whole training set, with some settings."""
+        chosen = Settings(**{**self.options.settings, "prior": self.prior, "seed": self.seed, **settings})
+        return Trial(
+            data_spec=self.data_spec,
+            model_spec=self.model_spec,
+            data=self.data,
+            network=self.network,
+            settings=chosen,
+            test_size=self.test_size,
+            precision=self.precision,
+        )
+
+    def point(self, values: tuple[float, ...], rate: float, whole: bool, clml: bool = False) -> Trial:
         r"""Return a MAP run.
 
         Args:
-            strengths: alpha/N by group of the prior: the loss is mean NLL + sum_g (alpha_g/N)/2 |theta_g - mean_g|^2,
-                so that the variance is 1/alpha_g; 0 for none. With the prior PTYL, that of the backbone is lambda.
+            values: A number for each axis of `search_axes`: a strength alpha/N, where the loss is mean NLL +
+                sum_g (alpha_g/N)/2 |theta_g - mean_g|^2 and so the variance is 1/alpha_g (0 for no regularisation); or
+                the variance itself, as the axis says.
             rate: Learning rate.
-            whole: Whether on the whole training set, or on four fifths.
-            clml: Whether the conditional marginal likelihood of the fifth is wanted.
+            whole: Whether to train on the whole training set, or on four fifths.
+            clml: Whether the conditional marginal likelihood of the held-out fifth is wanted.
         """
         number = self.number if whole else self.number - self.held_out
         variances = {
-            group: value if self.ptyl and group == "backbone" else math.inf if value == 0 else 1 / (value * number)
-            for group, value in strengths.items()
+            group: value if axis.is_variance else math.inf if value == 0 else 1 / (value * number)
+            for axis, value in zip(self.search_axes, values, strict=True)
+            for group in axis.groups
         }
         trial = self.trial(method="map", prior_variances=variances, learning_rates=(rate,), lr_search="grid")
         draws = (self.options.clml_samples, self.options.temperatures) if clml else None
         return dataclasses.replace(trial, held_out=not whole, clml=draws)
 
     @property
-    def ptyl(self) -> bool:
-        """Whether the prior is a source task's posterior."""
-        return self.prior.startswith("ptyl:")
-
-    @property
-    def groups(self) -> tuple[str, ...]:
-        """The prior's groups, of those that the grids know.
+    def search_axes(self) -> tuple[SearchAxis, ...]:
+        """What searches vary of the prior.
 
         Raises:
-            ValueError: If the prior has more than a backbone and a head.
+            ValueError: If the prior has too many variances for a search.
         """
-        if self.prior == "per-layer":
-            raise ValueError("searches know the priors l2-sp, l2-zero and ptyl, not per-layer with its many variances")
-        return ("backbone", "head")
+        axes = make_recipe(self.prior).search_axes
+        if not axes:
+            raise ValueError(f"prior={self.prior!r} has too many variances for methods that search")
+        return axes

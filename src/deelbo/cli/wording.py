@@ -1,0 +1,26 @@
+"""Messages of the library in the words of the command line: arguments become options."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+
+# How messages write an argument: train_size=500, task='regression'.
+_ARGUMENT = re.compile(r"""\b([a-z][a-z_]*)=('[^']*'|"[^"]*"|[^\s,;:()]+)""")
+
+
+def as_options(message: str, names: Collection[str]) -> str:
+    """Return a message in which `train_size=500` is `--train-size 500` and `skip_bad=True` is `--skip-bad`.
+
+    Args:
+        message: A message that speaks of arguments.
+        names: Names of the arguments that are options of the command line.
+    """
+
+    def option(match: re.Match[str]) -> str:
+        if match[1] not in names:
+            return match[0]
+        name, value = f"--{match[1].replace('_', '-')}", match[2].strip("'\"")
+        return name if value == "True" else f"{name} {value}"
+
+    return _ARGUMENT.sub(option, message)

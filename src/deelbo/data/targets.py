@@ -1,0 +1,232 @@
+"""What is to be predicted: a class, several labels or some numbers for each example, recognised from the data."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from deelbo._wording import counted, natural, some_of
+from deelbo.likelihoods import likelihood_of_task
+
+SEPARATOR = "|"  # between the labels of an example
+FEW_CLASSES = 20  # different whole numbers that are certainly classes
+
+RawLabels = list[list[str]]  # for each example one text for each label column; "" where it is missing
+
+
+@dataclass(frozen=True)
+class Targets:
+    """What is to be predicted for each example.
+
+    Args:
+        task: "classification", "regression" or "multilabel".
+        names: Names of the classes, of the numbers, or of the labels.
+    """
+
+    task: str
+    names: list[str]
+
+    @property
+    def likelihood(self) -> str:
+        """Name of the likelihood of such targets."""
+        return likelihood_of_task(self.task)
+
+    @property
+    def num_outputs(self) -> int:
+        """How many numbers a network must give for an example."""
+        return len(self.names)
+
+    def describe(self) -> str:
+        """Return a few words, such as "10 classes"."""
+        words = {"classification": "class", "multilabel": "label"}
+        if self.task in words:
+            return counted(len(self.names), words[self.task])
+        return some_of(self.names) if len(self.names) > 1 else f"one number ({self.names[0]})"
+
+    def strata(self, labels: Sequence[Any]) -> list[int]:
+        """Return for each example the group that subsets keep the proportions of: its class, or one group for all."""
+        return list(labels) if self.task == "classification" else [0] * len(labels)
+
+    def missing(self, labels: Sequence[Any]) -> list[str]:
+        """Return the names of the classes or labels that no example has."""
+        if self.task == "classification":
+            present = set(labels)
+        elif self.task == "multilabel":
+            present = {i for row in labels for i, value in enumerate(row) if value}
+        else:
+            return []
+        return [name for i, name in enumerate(self.names) if i not in present]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain values for JSON."""
+        return {"task": self.task, "names": self.names}
+
+
+def as_tensor(labels: Sequence[Any]) -> Tensor:
+    """Return the labels of some examples as a tensor: class indices, rows of 0 and 1, or numbers in float64."""
+    tensor = torch.tensor(list(labels))
+    return torch.tensor(list(labels), dtype=torch.float64) if tensor.is_floating_point() else tensor
+
+
+def recognise_task(raw: RawLabels) -> tuple[str, str]:
+    """Return the task that label columns stand for, and by what it was recognised.
+
+    Args:
+        raw: Labels of the training examples, as texts.
+    """
+    values = [[text for text in column if text] for column in zip(*raw, strict=True)]
+    flat = [text for column in values for text in column]
+    if len(values) > 1:
+        if set(flat) <= {"0", "1"}:
+            return "multilabel", "several columns of 0 and 1"
+        return "regression", "several label columns"
+    if any(SEPARATOR in text for text in flat):
+        return "multilabel", f'labels are separated by "{SEPARATOR}"'
+    numbers = [number for text in flat if (number := _number(text)) is not None]
+    if not flat or len(numbers) < len(flat):
+        return "classification", "labels are names"
+    if not all(number.is_integer() for number in numbers):
+        return "regression", "labels are numbers with decimals"
+    different = len(set(numbers))
+    if different > FEW_CLASSES and different > len(flat) / 10:
+        return "regression", f"labels are {different} different whole numbers"
+    return "classification", f"labels are {different} different whole numbers"
+
+
+def is_missing(labels: Sequence[str], task: str) -> bool:
+    """Tell whether an example has no label; an empty text is the empty set of labels in one column of several."""
+    return not all(labels) and not (task == "multilabel" and len(labels) == 1)
+
+
+def encode(
+    task: str, columns: Sequence[str], train: RawLabels, test: RawLabels | None
+) -> tuple[Targets, list[Any], list[Any] | None]:
+    """Turn the texts of label columns into targets.
+
+    Args:
+        task: "classification", "regression" or "multilabel".
+        columns: Names of the label columns.
+        train: Labels of the training examples.
+        test: Labels of the test examples, if there are any.
+
+    Returns:
+        What is predicted, and the labels: class indices, rows of 0 and 1, or rows of numbers.
+
+    Raises:
+        ValueError: If a label does not fit the task, or the test set has one that training never saw.
+    """
+    encoders = {"classification": _encode_classes, "regression": _encode_numbers, "multilabel": _encode_label_sets}
+    likelihood_of_task(task)  # refuses an unknown one
+    return encoders[task](columns, train, test)
+
+
+def _encode_classes(
+    columns: Sequence[str], train: RawLabels, test: RawLabels | None
+) -> tuple[Targets, list[Any], list[Any] | None]:
+    if len(columns) > 1:
+        raise ValueError(f"task='classification' takes one label column, not {', '.join(columns)}")
+    classes, labels, test_labels = index_labels(
+        [row[0] for row in train], None if test is None else [row[0] for row in test]
+    )
+    return Targets("classification", classes), labels, test_labels
+
+
+def _encode_numbers(
+    columns: Sequence[str], train: RawLabels, test: RawLabels | None
+) -> tuple[Targets, list[Any], list[Any] | None]:
+    def numbers(rows: RawLabels) -> list[list[float]]:
+        return [[_required_number(text) for text in row] for row in rows]
+
+    return Targets("regression", list(columns)), numbers(train), None if test is None else numbers(test)
+
+
+def _encode_label_sets(
+    columns: Sequence[str], train: RawLabels, test: RawLabels | None
+) -> tuple[Targets, list[Any], list[Any] | None]:
+    if len(columns) > 1:
+        names = list(columns)
+        for text in {text for rows in (train, test or []) for row in rows for text in row} - {"0", "1"}:
+            raise ValueError(f"task='multilabel' with several label columns takes 0 and 1, not {text!r}")
+
+        def rows_of(rows: RawLabels) -> list[list[int]]:
+            return [[int(text) for text in row] for row in rows]
+    else:
+        sets = [_label_set(row[0]) for row in train]
+        names = sorted(set().union(*sets), key=lambda name: (natural(name), name))
+        if not names:
+            raise ValueError("no training example has a label")
+        _refuse_unseen(names, set().union(*(_label_set(row[0]) for row in test or [])))
+
+        def rows_of(rows: RawLabels) -> list[list[int]]:
+            return [[int(name in labels) for name in names] for labels in (_label_set(row[0]) for row in rows)]
+
+    return Targets("multilabel", names), rows_of(train), None if test is None else rows_of(test)
+
+
+def index_labels(train: Sequence[str], test: Sequence[str] | None) -> tuple[list[str], list[int], list[int] | None]:
+    """Turn names of classes into indices; numbers are ordered as numbers.
+
+    Raises:
+        ValueError: If the test labels have one that training never saw.
+    """
+    classes = sorted(set(train), key=lambda name: (natural(name), name))
+    index = {name: i for i, name in enumerate(classes)}
+    _refuse_unseen(classes, set(test or ()))
+    return classes, [index[name] for name in train], None if test is None else [index[name] for name in test]
+
+
+def translate(labels: Sequence[Any], own: Targets, wanted: Targets, where: str) -> list[Any]:
+    """Return labels of other data as the targets of a finished run.
+
+    Args:
+        labels: Labels of the other data.
+        own: What these labels stand for.
+        wanted: What the run predicts.
+        where: Where the data are, for error messages.
+
+    Raises:
+        ValueError: If a class or label was never seen in training, or there are other numbers.
+    """
+    if wanted.task == "regression":
+        if own.num_outputs != wanted.num_outputs:
+            raise ValueError(
+                f"{where} has {own.num_outputs} numbers an example, but the run predicts {wanted.num_outputs}"
+            )
+        return list(labels)
+    lost = set(own.missing(labels))
+    if unknown := [name for name in own.names if name not in wanted.names and name not in lost]:
+        raise ValueError(f"{where} has labels that training never saw: {', '.join(unknown)}")
+    place = {name: i for i, name in enumerate(wanted.names)}
+    if wanted.task == "classification":
+        return [place[own.names[label]] for label in labels]
+    column = {name: i for i, name in enumerate(own.names)}
+    return [[row[column[name]] if name in column else 0 for name in wanted.names] for row in labels]
+
+
+def _refuse_unseen(known: Sequence[str], seen: set[str]) -> None:
+    if unseen := sorted(seen - set(known), key=natural):
+        raise ValueError(f"the test set has labels that training never saw: {', '.join(unseen)}")
+
+
+def _label_set(text: str) -> set[str]:
+    return {part.strip() for part in text.split(SEPARATOR) if part.strip()}
+
+
+def _number(text: str) -> float | None:
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _required_number(text: str) -> float:
+    number = _number(text)
+    if number is None:
+        raise ValueError(f"task='regression', but the label {text!r} is not a finite number")
+    return number

@@ -1,0 +1,71 @@
+"""A finished run on other labelled data: `deelbo evaluate` and `deelbo report --data`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from deelbo import events
+from deelbo.data import load_labelled
+from deelbo.report import assess
+from deelbo.result import load
+from deelbo.run_folder import RunFolder
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How labelled data are read; None stands for what the run itself was trained with.
+
+    Args:
+        data_dir: Folder where a named dataset is, or is downloaded to.
+        text_column: Name of the column that holds the text.
+        label_column: Name of the column that holds the label, or several with commas between them.
+        skip_bad: Whether to leave unreadable images and incomplete rows out instead of refusing them.
+    """
+
+    data_dir: str | None = None
+    text_column: str | None = None
+    label_column: str | None = None
+    skip_bad: bool = False
+
+
+def evaluate_job(
+    run: Path, data: str, samples: int, reading: Reading, listener: events.Listener = events.ignore
+) -> dict[str, Any]:
+    """Return the assessment of a finished run on labelled data.
+
+    Args:
+        run: Folder of the run.
+        data: A folder of images, a table of texts, or a name; its test part if it has one.
+        samples: Number of draws to average; 0 plugs in the mean weights.
+        reading: How the data are read.
+        listener: Called with the events of the job.
+
+    Raises:
+        ValueError: If the run or the data are not what they should be.
+    """
+    result, about = load(run), RunFolder(run).read().get("about", {})
+    reader = result.reader
+    if reader is None:
+        raise ValueError("this run's network was made in Python: evaluate it there, by result.evaluate(dataset)")
+    if _trained_on(about, data):
+        listener(events.Note(f"{data} has no test part: examples that the run was trained on are among these"))
+    examples = load_labelled(
+        data,
+        reader.kind,
+        reader.targets,
+        data_dir=reading.data_dir,
+        text_column=reading.text_column or about.get("text_column", "text"),
+        label_column=reading.label_column or about.get("label_column", "label"),
+        skip_bad=reading.skip_bad,
+    )
+    dataset = reader.dataset(examples, reading.skip_bad, events.stage(listener, "reading"))
+    if reader.bad:
+        listener(events.Note(f"{len(reader.bad)} unreadable images were left out, such as {reader.bad[0]}"))
+    return assess(result, dataset, samples, events.stage(listener, "testing"))
+
+
+def _trained_on(about: dict[str, Any], data: str) -> bool:
+    same = Path(data).exists() and Path(data).resolve() == Path(about.get("data", "")).resolve()
+    return same and not (Path(data) / "test").is_dir() and not list(Path(data).glob("test.*"))

@@ -1,0 +1,151 @@
+"""From data and the name of a model to a finished run with its test results and its report: `deelbo finetune`."""
+
+from __future__ import annotations
+
+import os
+from contextlib import nullcontext
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from deelbo import events
+from deelbo.data import Data, split
+from deelbo.data.images import ImageSet
+from deelbo.data.texts import TextSet
+from deelbo.finetuning import TrainingRun, TrainingSets, about_run
+from deelbo.models import InputReader
+from deelbo.report import assess, write_report
+from deelbo.result import Result, load
+from deelbo.run_folder import RunFolder
+from deelbo.specs import DataSpec, ModelSpec
+from deelbo.training.device import Execution
+from deelbo.training.search import planned_steps
+from deelbo.training.settings import Settings, settings_for
+
+Metrics = dict[str, float]
+
+
+def finetune_job(
+    data_spec: DataSpec,
+    model_spec: ModelSpec,
+    settings: dict[str, Any],
+    out: Path,
+    *,
+    execution: Execution | None = None,
+    listener: events.Listener = events.ignore,
+) -> tuple[Result, Metrics | None]:
+    """Train, test and write the report; an unfinished run is continued, a trained one is only tested.
+
+    Args:
+        data_spec: Which data.
+        model_spec: Which model.
+        settings: Fields of `Settings` that the user chose; the others have the defaults for the kind of data.
+        out: Folder of the run.
+        execution: Where and how to compute.
+        listener: Called with the events of the job.
+
+    Returns:
+        The run, and its metrics on the test set, if there is one (in one of several processes only).
+
+    Raises:
+        ValueError: If the data, the model, the settings or the folder are not what they should be.
+        OSError: If a file cannot be read or written.
+    """
+    data_spec.check_outside(out)
+    folder, execution = RunFolder(out), execution or Execution()
+    if folder.status == "finished":
+        raise FileExistsError(f"{out} holds a finished run; choose a new folder")
+    main_process = os.environ.get("RANK", "0") == "0"
+    with folder.lock() if main_process else nullcontext():
+        whole = data_spec.read()
+        chosen = settings_for(whole.kind, whole.targets.likelihood, settings)
+        data = split(whole, data_spec.train_size, data_spec.test_fraction, chosen.seed)
+        listener(events.Note(data.describe()))
+        for note in data.notes:
+            listener(events.Note(note))
+        about = {
+            **asdict(data_spec),
+            **asdict(model_spec),
+            **about_run(chosen, execution),
+            "task": data.targets.task,
+            "fingerprint": data.fingerprint(),
+            "names": data.targets.names,
+        }
+        job = _Job(data, data_spec, model_spec, chosen, folder, about, listener)
+        result, test_set = job.trained() if folder.status == "trained" else job.train(execution)
+        return result, job.test(result, test_set) if main_process else None
+
+
+class _Job:
+    """The parts of `finetune_job`, which share its arguments."""
+
+    def __init__(
+        self,
+        data: Data,
+        data_spec: DataSpec,
+        model_spec: ModelSpec,
+        settings: Settings,
+        folder: RunFolder,
+        about: dict[str, Any],
+        listener: events.Listener,
+    ) -> None:
+        self.data, self.data_spec, self.model_spec, self.settings = data, data_spec, model_spec, settings
+        self.folder, self.about, self.listener = folder, about, listener
+
+    def train(self, execution: Execution) -> tuple[Result, ImageSet | TextSet | None]:
+        """Train a new run, or continue an unfinished one."""
+        network, reader = self.model_spec.load(self.data, self.settings.seed)
+        resumed = self.folder.check(self.settings, self.about, network.state_dict())
+        progress = events.stage(self.listener, "reading training images")
+        sets = TrainingSets(
+            *reader.training_sets(self.data.train, self.data_spec.skip_bad, progress, self.data_spec.flip)
+        )
+        test_set = self._test_set(reader)  # before training: an unreadable image is told now
+        if resumed:
+            self.listener(events.Note(f"continuing the unfinished run in {self.folder.path}"))
+        weights = sum(p.numel() for p in network.parameters() if p.requires_grad)
+        batch_size = min(self.settings.batch_size, len(self.data.train))
+        summary = f"{self.settings.method}, {self.settings.steps} steps of {batch_size}"
+        summary = f"{reader.spec}, {weights:,} weights; {summary}"
+        self.listener(events.TrainingPlanned(summary, planned_steps(self.settings), batch_size))
+        run = TrainingRun(
+            network=network,
+            sets=sets,
+            settings=self.settings,
+            execution=execution,
+            head=self.model_spec.head,
+            folder=self.folder,
+            resumed=resumed,
+            about=self.about,
+            reader=reader,
+            listener=self.listener,
+        )
+        return run.train(), test_set
+
+    def trained(self) -> tuple[Result, ImageSet | TextSet | None]:
+        """Read a run that was killed after its training."""
+        if differences := self.folder.differences(self.settings, self.about):
+            raise ValueError(f"{self.folder.path} holds a finished run with other settings: " + "; ".join(differences))
+        self.listener(events.Note(f"{self.folder.path} is trained; its test and report are made now"))
+        self.folder.tidy()
+        result = load(self.folder.path)
+        assert result.reader is not None
+        return result, self._test_set(result.reader)
+
+    def _test_set(self, reader: InputReader) -> ImageSet | TextSet | None:
+        progress = events.stage(self.listener, "reading test images")
+        test = self.data.test
+        test_set = None if test is None else reader.dataset(test, self.data_spec.skip_bad, progress)
+        if reader.bad:
+            self.listener(events.Note(f"{len(reader.bad)} unreadable images are left out, such as {reader.bad[0]}"))
+        return test_set
+
+    def test(self, result: Result, test_set: ImageSet | TextSet | None) -> Metrics | None:
+        """Test the run, and write its report."""
+        assessment = None
+        if test_set is not None:
+            assessment = assess(result, test_set, 0, events.stage(self.listener, "testing"))
+        skipped = self.data.skipped + (result.reader.bad if result.reader else [])
+        self.folder.write_test_results(assessment, skipped)
+        write_report(self.folder)
+        return None if assessment is None else assessment["metrics"]

@@ -1,0 +1,112 @@
+"""Predictions of a finished run for files, folders, tables and lines of text: `deelbo predict`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from deelbo import events
+from deelbo.data.examples import Examples
+from deelbo.data.folders import images_below
+from deelbo.data.tables import is_table, read_rows
+from deelbo.result import load
+
+
+@dataclass(frozen=True)
+class PredictedInput:
+    """An input with its prediction.
+
+    Args:
+        input_columns: The path or line, or the columns of the input's row.
+        columns: The prediction as columns, under names that the input's row does not have.
+        details: Further values that are too long for a table, such as the probabilities of all classes.
+    """
+
+    input_columns: dict[str, Any]
+    columns: dict[str, Any]
+    details: dict[str, Any]
+
+
+def predict_job(
+    run: Path,
+    inputs: list[str],
+    *,
+    samples: int = 0,
+    top: int = 1,
+    text_column: str = "text",
+    skip_bad: bool = False,
+    lines: Iterable[str] = (),
+    listener: events.Listener = events.ignore,
+) -> list[PredictedInput]:
+    """Return the predictions of a finished run.
+
+    Args:
+        run: Folder of the run.
+        inputs: Images and folders of them, or tables of texts; "-" stands for `lines`.
+        samples: Number of draws to average; 0 plugs in the mean weights.
+        top: How many classes to name.
+        text_column: Name of the column that holds the text.
+        skip_bad: Whether to leave unreadable images out instead of refusing them.
+        lines: Texts, or paths of images, one a line.
+        listener: Called with a note for each image that is left out.
+
+    Raises:
+        FileNotFoundError: If an input is not there.
+        ValueError: If there is nothing to predict, or an input cannot be read.
+    """
+    if top < 1 or samples < 0:
+        raise ValueError(f"top={top} must be at least 1, and samples={samples} at least 0")
+    result = load(run)
+    if (reader := result.reader) is None:
+        raise ValueError("this run's network was made in Python: use deelbo.load(path, model).predict(tensors)")
+    items, columns = _gather(inputs, reader.kind, text_column, lines)
+    if not items:
+        raise ValueError(f"no {reader.kind} in {', '.join(inputs)}")
+    numbered = Examples(items, list(range(len(items))), [str(item) for item in items])
+    dataset = reader.dataset(numbered, skip_bad)  # the "labels" say which of the inputs could be read
+    for name in reader.bad:
+        listener(events.Note(f"{name} cannot be read and is left out"))
+    predicted = result.likelihood.describe(result.predict_dataset(dataset, samples), reader.targets.names, top)
+    taken = {name for row in columns for name in row}
+    ours = {name for row in predicted for name in (*row.columns, *row.details)}
+    prefix = "deelbo_" if taken & ours else ""  # the table's own columns stay
+    return [
+        PredictedInput(
+            columns[index],
+            {prefix + name: value for name, value in row.columns.items()},
+            {prefix + name: value for name, value in row.details.items()},
+        )
+        for index, row in zip(dataset.examples.labels, predicted, strict=True)
+    ]
+
+
+def _gather(
+    inputs: list[str], kind: str, text_column: str, lines: Iterable[str]
+) -> tuple[list[Any], list[dict[str, Any]]]:
+    """Return what to predict on, and for each the columns that its row of the output begins with."""
+    items: list[Any] = []
+    columns: list[dict[str, Any]] = []
+    for given in inputs:
+        path = Path(given)
+        if given == "-":
+            stripped = [line.rstrip("\r\n") for line in lines if line.strip()]
+            items += stripped if kind == "text" else [Path(line) for line in stripped]
+            columns += [{"input": line} for line in stripped]
+        elif not path.exists():
+            hint = "; texts come from a table, or from standard input by -" if kind == "text" else ""
+            raise FileNotFoundError(f"{given}: no such file{hint}")
+        elif kind == "text":
+            if not is_table(path):
+                raise ValueError(f"{path}: a table of texts is a CSV, TSV, JSONL or Parquet file")
+            for i, row in enumerate(read_rows(path, (text_column,))):
+                if row.get(text_column) is None:
+                    raise ValueError(f"{path}, row {i + 1}: no text")
+                items.append(str(row[text_column]))
+                columns.append(row)
+        else:
+            files = images_below(path)[0] if path.is_dir() else [path]
+            items += files
+            columns += [{"input": str(file)} for file in files]
+    return items, columns

@@ -1,0 +1,29 @@
+"""Likelihoods p(y | network output): what a label is, and how well an output explains it.
+
+In a training loop of your own none of them is needed: any mean negative log-likelihood works there.
+"""
+
+from deelbo.likelihoods.base import (
+    LIKELIHOODS,
+    Likelihood,
+    PredictedRow,
+    TrainingScore,
+    likelihood_of_task,
+    recognise_likelihood,
+)
+from deelbo.likelihoods.bernoulli import Bernoulli
+from deelbo.likelihoods.categorical import Categorical
+from deelbo.likelihoods.gaussian import Gaussian, GaussianPrediction
+
+__all__ = [
+    "LIKELIHOODS",
+    "Bernoulli",
+    "Categorical",
+    "Gaussian",
+    "GaussianPrediction",
+    "Likelihood",
+    "PredictedRow",
+    "TrainingScore",
+    "likelihood_of_task",
+    "recognise_likelihood",
+]

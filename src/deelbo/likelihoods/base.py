@@ -1,0 +1,182 @@
+"""What every likelihood can do; the training loop, Laplace, SWAG, the metrics and the report ask nothing else."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from torch import Tensor, nn
+
+from deelbo._registry import Registry
+
+LIKELIHOODS: Registry[type[Likelihood]] = Registry("likelihood", "deelbo.likelihoods")
+CLASS_WEIGHTS = ("none", "balanced")
+
+
+@dataclass(frozen=True)
+class TrainingScore:
+    """What the history shows of each epoch beside the negative log-likelihood.
+
+    Args:
+        column: Name of the column in `history.csv`.
+        sum: Sum of the score over the examples of a batch; the history has its mean over an epoch.
+    """
+
+    column: str
+    sum: Tensor
+
+
+@dataclass(frozen=True)
+class PredictedRow:
+    """The prediction for one example as a row of a table.
+
+    Args:
+        columns: Values by column, such as {"predicted": "cat", "probability": 0.9}.
+        details: Further values that are too long for a table, such as the probabilities of all classes.
+    """
+
+    columns: dict[str, Any]
+    details: dict[str, Any]
+
+
+class Likelihood(nn.Module, ABC):
+    """p(y | network output). Calling it gives the mean negative log-likelihood of a batch.
+
+    Args:
+        class_weights: "none", or "balanced" to let rare classes count as much as frequent ones. The weights of the N
+            training examples add up to N, so that the objective stays a weighted log-likelihood of N examples.
+
+    Raises:
+        ValueError: If `class_weights` is something else, or this likelihood knows no classes.
+    """
+
+    name: ClassVar[str]
+    task: ClassVar[str]  # what users call learning with this likelihood
+    has_classes: ClassVar[bool] = True  # whether class weights mean something
+    learned_titles: ClassVar[dict[str, str]] = {}  # what the report calls the numbers of `learned`
+
+    def __init__(self, class_weights: str = "none") -> None:
+        super().__init__()
+        if class_weights not in CLASS_WEIGHTS:
+            raise ValueError(f"class_weights={class_weights!r}, but it is one of {', '.join(CLASS_WEIGHTS)}")
+        if class_weights != "none" and not self.has_classes:
+            raise ValueError(f"class_weights={class_weights!r}: {self.task} has no classes to balance")
+        self.class_weights = class_weights
+
+    @classmethod
+    def for_training(cls, class_weights: str) -> Likelihood:
+        """Return the likelihood as `finetune` uses it."""
+        return cls(class_weights=class_weights)
+
+    # ---- training ----
+
+    @property
+    def needs_targets(self) -> bool:
+        """Whether `fit` must see the targets of the whole training set before training."""
+        return self.class_weights != "none"
+
+    def fit(self, targets: Tensor, num_outputs: int) -> None:
+        """Take what training needs to know from all training targets, such as class weights. Called once.
+
+        Args:
+            targets: Targets of the training set, one row each.
+            num_outputs: How many numbers the network gives for an example.
+
+        Raises:
+            ValueError: If the targets cannot be learned.
+        """
+
+    @abstractmethod
+    def check(self, output: Tensor, target: Tensor) -> None:
+        """Refuse outputs and targets of another shape or kind than this likelihood takes.
+
+        Raises:
+            ValueError: With what was expected and what was given.
+        """
+
+    @abstractmethod
+    def log_prob(self, output: Tensor, target: Tensor) -> Tensor:
+        """Return the (weighted) log p(y_i | output_i) of every example i."""
+
+    def log_likelihood(self, output: Tensor, target: Tensor) -> Tensor:
+        """Return the sum of log p(y_i | output_i) over the batch."""
+        return self.log_prob(output, target).sum()
+
+    def forward(self, output: Tensor, target: Tensor) -> Tensor:
+        """Return the mean negative log-likelihood of the batch."""
+        return -self.log_prob(output, target).mean()
+
+    @abstractmethod
+    def training_score(self, output: Tensor, target: Tensor) -> TrainingScore:
+        """Return what the history shows of a batch, such as how many examples are classified correctly."""
+
+    def default_kappa(self, num_params: int, num_data: int, num_outputs: int) -> float:
+        """Return how much the data are emphasised by default: max(1, D/N).
+
+        Args:
+            num_params: D, the number of weights.
+            num_data: N, the number of training examples.
+            num_outputs: How many numbers the network gives for an example.
+        """
+        return max(1.0, num_params / num_data)
+
+    def warnings(self, kappa: float, num_params: int, num_data: int, num_outputs: int) -> list[str]:
+        """Return what a user should know before training with this emphasis; see `default_kappa`."""
+        return []
+
+    def learned(self) -> dict[str, float]:
+        """Return what this likelihood learns beside the weights, one number for each name, for the history."""
+        return {}
+
+    # ---- predictions ----
+
+    @abstractmethod
+    def averageable(self, output: Tensor) -> Tensor:
+        """Return the part of a prediction that is averaged over draws of the weights, in float64."""
+
+    def units(self) -> tuple[Tensor, Tensor] | None:
+        """Return location and spread by which outputs become the user's units; None if outputs have no units."""
+        return None
+
+    def prediction(self, average: Tensor) -> Any:
+        """Return the prediction from an average of `averageable`; probabilities unless a subclass says otherwise."""
+        return average
+
+    @abstractmethod
+    def describe(self, prediction: Any, names: Sequence[str], top: int = 1) -> list[PredictedRow]:
+        """Return predictions as rows of a table, one for each example.
+
+        Args:
+            prediction: What `prediction` returned.
+            names: Names of the classes, labels or numbers.
+            top: How many classes to name.
+        """
+
+    @abstractmethod
+    def score(self, prediction: Any, target: Tensor) -> float:
+        """Return how good predictions are, larger being better: what CLML chooses its temperature by."""
+
+
+def likelihood_of_task(task: str) -> str:
+    """Return the name of the likelihood for a task such as "regression".
+
+    Raises:
+        ValueError: If the task is unknown.
+    """
+    names = {LIKELIHOODS[name].task: name for name in LIKELIHOODS}
+    if task not in names:
+        raise ValueError(f"task={task!r}, but it is one of {', '.join(sorted(names))}")
+    return names[task]
+
+
+def recognise_likelihood(targets: Tensor) -> str:
+    """Return the name of the likelihood for targets: whole numbers are classes, rows of 0 and 1 labels, others numbers.
+
+    Args:
+        targets: Targets of some examples: integers [N], integers or booleans [N, L], or floating-point numbers.
+    """
+    if targets.is_floating_point():
+        return "gaussian"
+    return "categorical" if targets.ndim == 1 else "bernoulli"

@@ -1,0 +1,103 @@
+"""One class for each example: softmax and cross-entropy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from deelbo.likelihoods.base import LIKELIHOODS, Likelihood, PredictedRow, TrainingScore
+
+
+@LIKELIHOODS.register("categorical", "one class for each example")
+class Categorical(Likelihood):
+    r"""p(y | logits) = softmax(logits)_y; training on it is training on cross-entropy.
+
+    With class_weights="balanced", log p of an example of class c counts w_c = N / (C n_c) times, where n_c of the N
+    examples are of class c; so sum_i w_{y_i} = N.
+
+    Args:
+        class_weights: "none" or "balanced".
+
+    Example:
+        >>> import torch
+        >>> from deelbo.likelihoods import Categorical
+        >>> logits, classes = torch.zeros(2, 4), torch.tensor([0, 3])
+        >>> round(Categorical()(logits, classes).item(), 4)  # log 4
+        1.3863
+    """
+
+    name, task = "categorical", "classification"
+    weights: Tensor | None
+
+    def __init__(self, class_weights: str = "none") -> None:
+        super().__init__(class_weights)
+        self.register_buffer("weights", None, persistent=False)
+
+    def fit(self, targets: Tensor, num_outputs: int) -> None:
+        """Compute the class weights from the classes of all training examples."""
+        if self.class_weights == "balanced":
+            counts = torch.bincount(targets.long().cpu(), minlength=num_outputs).double()
+            present = int((counts > 0).sum())
+            self.weights = (len(targets) / (present * counts.clamp(min=1))).float()
+
+    def check(self, output: Tensor, target: Tensor) -> None:
+        """Refuse targets that are not whole numbers, and outputs that are not logits."""
+        if target.shape != (len(target),) or target.is_floating_point() or target.is_complex():
+            raise ValueError(f"a label must be one whole number, not {target[0].tolist()}")
+        if output.ndim != 2 or len(output) != len(target):
+            raise ValueError(f"the network must give logits, [examples, classes], not {list(output.shape)}")
+
+    def log_prob(self, output: Tensor, target: Tensor) -> Tensor:
+        """Return w_y log softmax(output_i)[target_i].
+
+        Args:
+            output: Logits, [N, C].
+            target: Class indices, [N].
+        """
+        return -self._cross_entropy(output, target, "none")
+
+    def log_likelihood(self, output: Tensor, target: Tensor) -> Tensor:
+        """Return the sum of w_y log softmax(output_i)[target_i] over the batch."""
+        return -self._cross_entropy(output, target, "sum")
+
+    def forward(self, output: Tensor, target: Tensor) -> Tensor:
+        """Return the mean cross-entropy over the examples whose target is not -100 (ignored)."""
+        if self.weights is None:
+            return self._cross_entropy(output, target, "mean")
+        return self._cross_entropy(output, target, "sum") / len(target)  # PyTorch would divide by the weights' sum
+
+    def _cross_entropy(self, output: Tensor, target: Tensor, reduction: str) -> Tensor:
+        weights = None if self.weights is None else self.weights.to(output)
+        try:
+            return F.cross_entropy(output, target, weights, reduction=reduction)
+        except IndexError as error:
+            wrong = target.min() if target.min() < 0 else target.max()
+            raise ValueError(f"a label is {int(wrong)}, but the network gives {output.shape[1]} logits") from error
+
+    def training_score(self, output: Tensor, target: Tensor) -> TrainingScore:
+        """Return how many examples are classified correctly."""
+        return TrainingScore("accuracy", (output.argmax(1) == target).sum())
+
+    def averageable(self, output: Tensor) -> Tensor:
+        """Return class probabilities, [N, C]."""
+        return output.double().softmax(1)
+
+    def describe(self, prediction: Tensor, names: Sequence[str], top: int = 1) -> list[PredictedRow]:
+        """Return the most probable classes with their probabilities."""
+        rows = []
+        for row in prediction:
+            columns: dict[str, Any] = {}
+            best = row.topk(min(top, len(names)))
+            for rank, (p, i) in enumerate(zip(best.values.tolist(), best.indices.tolist(), strict=True), 1):
+                suffix = "" if rank == 1 else f"_{rank}"
+                columns |= {f"predicted{suffix}": names[i], f"probability{suffix}": round(p, 6)}
+            rows.append(PredictedRow(columns, {"probabilities": dict(zip(names, row.tolist(), strict=True))}))
+        return rows
+
+    def score(self, prediction: Tensor, target: Tensor) -> float:
+        """Return the accuracy."""
+        return float((prediction.argmax(1) == target).double().mean())

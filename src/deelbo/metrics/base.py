@@ -1,0 +1,77 @@
+"""The registry of metrics: each belongs to a likelihood, and says how it is called and shown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from deelbo._registry import Registry
+
+METRICS: Registry[Metric] = Registry("metric", "deelbo.metrics")
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A number that says how good predictions are.
+
+    Args:
+        name: Key in `run.json` and column in tables.
+        likelihood: Name of the likelihood whose predictions it judges.
+        title: What people call it.
+        compute: Takes predictions and targets of all examples and returns the number.
+        percent: Whether it is a share that is shown in per cent.
+        better: "higher" or "lower"; "" where neither end is better.
+        main: Whether it is the one that charts and rankings show.
+    """
+
+    name: str
+    likelihood: str
+    title: str
+    compute: Callable[[Any, Tensor], float]
+    percent: bool = False
+    better: str = ""
+    main: bool = False
+
+    def show(self, value: float) -> str:
+        """Return a value as text, with its unit."""
+        return self.show_number(value) + (" %" if self.percent else "")
+
+    def show_number(self, value: float) -> str:
+        """Return a value as text, without its unit."""
+        return f"{100 * value:.1f}" if self.percent else f"{value:.4g}"
+
+
+def metric(
+    name: str, likelihood: str, title: str, **shown: Any
+) -> Callable[[Callable[..., float]], Callable[..., float]]:
+    """Return a decorator that registers a function of predictions and targets as a metric; see `Metric`."""
+
+    def keep(compute: Callable[..., float]) -> Callable[..., float]:
+        METRICS.register(f"{likelihood}:{name}", title)(Metric(name, likelihood, title, compute, **shown))
+        return compute
+
+    return keep
+
+
+def metrics_of(likelihood: str) -> dict[str, Metric]:
+    """Return the metrics of a likelihood by name, in the order in which they are defined."""
+    return {entry.name: entry for entry in METRICS.entries() if entry.likelihood == likelihood}
+
+
+def main_metric(likelihood: str) -> Metric:
+    """Return the metric of a likelihood that charts and rankings show."""
+    return next(entry for entry in metrics_of(likelihood).values() if entry.main)
+
+
+def compute_metrics(likelihood: str, prediction: Any, targets: Tensor) -> dict[str, float]:
+    """Return all metrics of a likelihood by name.
+
+    Args:
+        likelihood: Name of the likelihood.
+        prediction: What `Result.predict` returns for the examples.
+        targets: What was to be predicted.
+    """
+    return {name: entry.compute(prediction, targets.cpu()) for name, entry in metrics_of(likelihood).items()}

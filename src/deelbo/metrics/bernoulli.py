@@ -1,0 +1,55 @@
+"""Metrics of the probabilities of several labels, [examples, labels]."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from deelbo._extras import require
+from deelbo.metrics.base import metric
+
+
+def _torchmetrics() -> Any:
+    return require("torchmetrics.functional.classification", "training")
+
+
+def average_precisions(probabilities: Tensor, labels: Tensor) -> Tensor:
+    """Return the average precision of each label; not a number for a label that no example has."""
+    values = _torchmetrics().multilabel_average_precision(
+        probabilities, labels.long(), probabilities.shape[1], average="none"
+    )
+    return torch.where(labels.sum(0) > 0, values.double(), torch.nan)
+
+
+@metric("mean_average_precision", "bernoulli", "mean average precision", percent=True, better="higher", main=True)
+def mean_average_precision(probabilities: Tensor, labels: Tensor) -> float:
+    """Return the area under the precision-recall curve, averaged over the labels that some example has."""
+    return float(average_precisions(probabilities, labels).nanmean())
+
+
+@metric("f1", "bernoulli", "F1 at 0.5, all labels together", percent=True, better="higher")
+def f1(probabilities: Tensor, labels: Tensor) -> float:
+    """Return 2 TP / (2 TP + FP + FN) at the threshold 0.5, counted over all labels together."""
+    return float(
+        _torchmetrics().multilabel_f1_score(probabilities, labels.long(), probabilities.shape[1], average="micro")
+    )
+
+
+@metric("nll", "bernoulli", "negative log-likelihood", better="lower")
+def negative_log_likelihood(probabilities: Tensor, labels: Tensor) -> float:
+    """Return the mean over examples of -log p(labels), summed over the labels."""
+    right = torch.where(labels > 0, probabilities, 1 - probabilities)
+    return float(-right.clamp(min=torch.finfo(torch.float32).tiny).log().sum(1).mean())
+
+
+@metric("ece", "bernoulli", "calibration error (ECE)", percent=True, better="lower")
+def calibration_error(probabilities: Tensor, labels: Tensor) -> float:
+    """Return the mean gap between a label's probability and how often it is there, in 15 bins over all labels."""
+    # torchmetrics bins the confidence of the predicted side instead; a label's own probability says more.
+    p, y = probabilities.flatten().double(), labels.flatten().double()
+    bins = (p * 15).long().clamp(max=14)
+    count = torch.bincount(bins, minlength=15).clamp(min=1)
+    gaps = (torch.bincount(bins, p, minlength=15) - torch.bincount(bins, y, minlength=15)).abs() / count
+    return float((gaps * torch.bincount(bins, minlength=15)).sum() / len(p))

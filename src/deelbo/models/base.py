@@ -1,0 +1,62 @@
+"""What a model source is asked, what it gives, and the registry of sources."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from deelbo._registry import Registry
+from deelbo.data.images import ImageFormat
+from deelbo.data.targets import Targets
+
+
+@dataclass(frozen=True)
+class ModelRequest:
+    """A network that is wanted.
+
+    Args:
+        spec: The whole specification, such as "timm:resnet50".
+        name: What stands after the prefix, such as "resnet50".
+        kind: Kind of the inputs, "image" or "text".
+        targets: What the network shall predict.
+        pretrained: Whether to load pretrained weights, or the architecture alone.
+        image_size: Height and width of images in pixels; the network's own if None.
+        folder: Folder of a run with the configuration and tokenizer of a Hugging Face model, if there is one.
+    """
+
+    spec: str
+    name: str
+    kind: str
+    targets: Targets
+    pretrained: bool
+    image_size: int | None
+    folder: Path | None
+
+
+@dataclass
+class LoadedModel:
+    """A network from a model source, with what it expects of its inputs.
+
+    Args:
+        network: The network, with a new classifier for the targets.
+        image: Size and normalisation of images, for a network that takes images.
+        tokenizer: Tokenizer, for a network that takes texts.
+        files: Objects whose `save_pretrained` writes what the architecture cannot be made without, beside the weights.
+    """
+
+    network: nn.Module
+    image: ImageFormat | None = None
+    tokenizer: Any = None
+    files: tuple[Any, ...] = ()
+
+    @property
+    def kind(self) -> str:
+        """Kind of the inputs, "image" or "text"."""
+        return "text" if self.image is None else "image"
+
+
+MODEL_SOURCES: Registry[Callable[[ModelRequest], LoadedModel]] = Registry("model", "deelbo.models")

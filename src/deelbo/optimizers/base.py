@@ -1,0 +1,33 @@
+"""The registry of optimizers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import torch
+from torch import nn
+
+from deelbo._registry import Registry
+
+
+class OptimizerSettings(Protocol):
+    """What an optimizer may ask of the settings of a run."""
+
+    @property
+    def momentum(self) -> float:
+        """Momentum of SGD."""
+
+
+class MakeOptimizer(Protocol):
+    """A function that makes an optimizer; its attribute `buffers` says how many numbers it keeps for each weight."""
+
+    buffers: int
+
+    def __call__(
+        self, parameters: Sequence[nn.Parameter], learning_rate: float, settings: OptimizerSettings
+    ) -> torch.optim.Optimizer:
+        """Return the optimizer of these parameters."""
+
+
+OPTIMIZERS: Registry[MakeOptimizer] = Registry("optimizer", "deelbo.optimizers")

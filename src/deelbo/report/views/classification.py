@@ -1,0 +1,63 @@
+"""Classes: reliability, confusions and the most confident mistakes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from deelbo.data.images import ImageSet
+from deelbo.data.texts import TextSet
+from deelbo.report.charts import reliability_chart
+from deelbo.report.views.base import SHOWN, VIEWS, reliability, shown_example
+
+WIDEST = 12  # classes whose whole confusion matrix is shown
+
+
+class ClassificationView:
+    """Shows class probabilities."""
+
+    template = "classification.html"
+
+    def details(self, prediction: Tensor, targets: Tensor, dataset: ImageSet | TextSet) -> dict[str, Any]:
+        """Return reliability, confusion matrix and the most confident mistakes."""
+        confidences, predicted = prediction.max(1)
+        wrong = (predicted != targets).nonzero().flatten()
+        worst = wrong[confidences[wrong].argsort(descending=True)][:SHOWN].tolist()
+        return {
+            "reliability": reliability(confidences, predicted == targets),
+            "confusion": confusion(predicted, targets, prediction.shape[1]),
+            "mistakes": [
+                {
+                    "label": int(targets[i]),
+                    "predicted": int(predicted[i]),
+                    "confidence": float(confidences[i]),
+                    **shown_example(dataset, i),
+                }
+                for i in worst
+            ],
+        }
+
+    def facts(self, assessment: dict[str, Any], names: list[str]) -> dict[str, Any]:
+        """Return the reliability diagram and the most frequent confusions."""
+        pairs = [
+            (names[i], names[j], count)
+            for i, row in enumerate(assessment["confusion"])
+            for j, count in enumerate(row)
+            if i != j and count
+        ]
+        return {
+            "reliability": reliability_chart(assessment["reliability"]),
+            "confusions": sorted(pairs, key=lambda pair: -pair[2])[:10],
+            "matrix": len(names) <= WIDEST,
+        }
+
+
+def confusion(predicted: Tensor, labels: Tensor, classes: int) -> list[list[int]]:
+    """Return how often each class (row) was taken for each (column)."""
+    counts = torch.bincount(labels * classes + predicted, minlength=classes * classes)
+    return counts.view(classes, classes).tolist()
+
+
+VIEWS.register("categorical", "classes")(ClassificationView())

@@ -1,0 +1,71 @@
+"""Numbers: predictions against targets, residuals, how often targets lie inside intervals, the largest errors."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from deelbo.data.images import ImageSet
+from deelbo.data.texts import TextSet
+from deelbo.likelihoods import GaussianPrediction
+from deelbo.report.charts import coverage_chart, residual_chart, scatter_chart
+from deelbo.report.views.base import SHOWN, VIEWS, shown_example
+
+POINTS = 1000  # at most, in the charts
+LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)  # of central intervals
+
+
+class RegressionView:
+    """Shows predicted means and standard deviations."""
+
+    template = "regression.html"
+
+    def details(self, prediction: GaussianPrediction, targets: Tensor, dataset: ImageSet | TextSet) -> dict[str, Any]:
+        """Return points for the charts, coverage of central intervals, and the largest errors in units of the noise."""
+        rows = targets.double().reshape(len(targets), -1)
+        residual = rows - prediction.mean
+        scaled = residual / prediction.std.clamp(min=1e-300)
+        worst = scaled.abs().amax(1).argsort(descending=True)[:SHOWN].tolist()
+        some = torch.linspace(0, len(rows) - 1, min(POINTS, len(rows))).round().long()
+        widths = [math.sqrt(2) * float(torch.erfinv(torch.tensor(level, dtype=torch.float64))) for level in LEVELS]
+        return {
+            "points": [
+                {
+                    "target": rows[some, k].tolist(),
+                    "mean": prediction.mean[some, k].tolist(),
+                    "std": prediction.std[some, k].tolist(),
+                    "rmse": float(residual[:, k].square().mean().sqrt()),
+                }
+                for k in range(rows.shape[1])
+            ],
+            "coverage": [
+                {"level": level, "share": float((scaled.abs() <= width).double().mean())}
+                for level, width in zip(LEVELS, widths, strict=True)
+            ],
+            "mistakes": [
+                {
+                    "target": rows[i].tolist(),
+                    "mean": prediction.mean[i].tolist(),
+                    "std": prediction.std[i].tolist(),
+                    **shown_example(dataset, i),
+                }
+                for i in worst
+            ],
+        }
+
+    def facts(self, assessment: dict[str, Any], names: list[str]) -> dict[str, Any]:
+        """Return a scatter plot and residuals for each number, and the coverage of intervals."""
+        points = assessment["points"]
+        return {
+            "scatters": [
+                (name, part["rmse"], scatter_chart(part, name)) for name, part in zip(names, points, strict=True)
+            ],
+            "residuals": [residual_chart(part, name) for name, part in zip(names, points, strict=True)],
+            "coverage": coverage_chart(assessment["coverage"]),
+        }
+
+
+VIEWS.register("gaussian", "numbers")(RegressionView())

@@ -1,0 +1,102 @@
+"""Which data and which model, as a user names them; jobs and comparisons read and load by these."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from deelbo.data import Data, load_data
+from deelbo.models import InputReader, load_model
+
+
+@dataclass(frozen=True)
+class DataSpec:
+    """Which data, and how they are read.
+
+    Args:
+        data: A folder of images, a table of texts, or a name such as cifar10; see `load_data`.
+        data_dir: Folder where a named dataset is, or is downloaded to.
+        text_column: Name of the column that holds the text.
+        label_column: Name of the column that holds the label, or several with commas between them.
+        task: "classification", "regression" or "multilabel"; recognised from the labels if None.
+        train_size: Number of training examples to use, a random subset by class; None for all.
+        test_fraction: Share of the data to hold out for testing; None to hold none out.
+        flip: Whether to mirror images at random in training.
+        skip_bad: Whether to leave unreadable images and incomplete rows out instead of refusing them.
+    """
+
+    data: str
+    data_dir: str | None = None
+    text_column: str = "text"
+    label_column: str = "label"
+    task: str | None = None
+    train_size: int | None = None
+    test_fraction: float | None = None
+    flip: bool = True
+    skip_bad: bool = False
+
+    def read(self) -> Data:
+        """Read all examples, before any subset is taken.
+
+        Raises:
+            FileNotFoundError: If there are no such data.
+            ValueError: If they cannot be read.
+        """
+        return load_data(
+            self.data,
+            data_dir=self.data_dir,
+            text_column=self.text_column,
+            label_column=self.label_column,
+            task=self.task,
+            skip_bad=self.skip_bad,
+        )
+
+    def check_outside(self, out: Path) -> None:
+        """Refuse an output folder among the images: it would be a class, or part of one, next time.
+
+        Raises:
+            ValueError: If it is there.
+        """
+        data = Path(self.data)
+        classes = [data / part for part in ("train", "test")] if (data / "train").is_dir() else [data]
+        if data.is_dir() and any(out.resolve().is_relative_to(folder.resolve()) for folder in classes):
+            raise ValueError(f"out={out} is among the data in {data}; choose a folder outside")
+
+
+@dataclass(frozen=True)
+class ModelSpec:
+    """Which model, and how it is loaded.
+
+    Args:
+        model: Such as `timm:resnet50`; see `load_model`.
+        weights: Local safetensors file or state dict instead of the pretrained weights.
+        head: Name of the classifier; found automatically in most networks if None.
+        image_size: Height and width of images in pixels; the network's own if None.
+        max_length: Number of tokens of a text at most; None for what the network takes, and at most 512.
+    """
+
+    model: str
+    weights: str | None = None
+    head: str | None = None
+    image_size: int | None = None
+    max_length: int | None = None
+
+    def load(self, data: Data, seed: int) -> tuple[nn.Module, InputReader]:
+        """Return the network for some data at its initial state, and what reads its inputs.
+
+        Args:
+            data: Examples, whose kind and targets the network must fit.
+            seed: Seed of the new classifier's weights.
+        """
+        torch.default_generator.manual_seed(seed)
+        return load_model(
+            self.model,
+            data.kind,
+            data.targets,
+            weights=self.weights,
+            image_size=self.image_size,
+            max_length=self.max_length,
+        )
