@@ -41,8 +41,8 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=10, help="number of times to kill the comparison")
     arguments = parser.parse_args()
     generator = random.Random(0)
-    with tempfile.TemporaryDirectory() as folder:
-        out = Path(folder) / "out"
+    with tempfile.TemporaryDirectory() as place:
+        out = Path(place) / "out"
         command = [sys.executable, "-m", "deelbo", "compare", str(arguments.data), "--out", str(out), *OPTIONS]
         kills = 0
         while kills < arguments.kills:

@@ -78,7 +78,7 @@ def main() -> None:
     for name, search in (("map-bo (ours)", ours), ("BoTorch's loop", botorch), ("random", random)):
         runs = [search(seed, arguments.iterations) for seed in range(arguments.seeds)]
         regrets = [[-max(values[:n]) for values in runs] for n in looks]
-        cells = [f"{statistics.median(regret):.3f} ({max(regret):.3f})" for regret in regrets]
+        cells = [f"{statistics.median(each):.3f} ({max(each):.3f})" for each in regrets]
         print(f"| {name} | " + " | ".join(cells) + " |", flush=True)
 
 

@@ -185,7 +185,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path, help="folder with one folder for each data set")
     parser.add_argument("--sets", default=",".join(SETS), help="data sets, separated by commas")
-    parser.add_argument("--splits", type=int, default=3, help="end of the range of splits")
+    parser.add_argument("--splits", type=int, default=3, help="number of the split to stop before")
     parser.add_argument("--first", type=int, default=0, help="first split")
     parser.add_argument("--methods", default=",".join(METHODS), help="methods, separated by commas")
     parser.add_argument("--out", type=Path, default=Path("uci.jsonl"), help="file with one line for each fit")
@@ -211,17 +211,17 @@ def main() -> None:
     print("\n| set, N | method | RMSE | / exact | NLL | seconds |\n" + "| --- " * 6 + "|")
     for name in arguments.sets.split(","):
         for method, (title, _) in METHODS.items():
-            fitted = [row for row in rows if row["set"] == name and row["method"] == method]
-            if fitted:
+            found = [row for row in rows if row["set"] == name and row["method"] == method]
+            if found:
                 # One exact fit for each split: the full one, or that with few rows if there is no full one.
                 fits = {r["split"]: r["rmse"] for kind in ("exact-few", "exact") for r in rows
                         if r["set"] == name and r["method"] == kind}  # fmt: skip
-                reference = [fits[row["split"]] for row in fitted if row["split"] in fits]
-                many = f" ({len(fitted)} split)" if len(fitted) < arguments.splits else ""
-                rmse, nll, seconds = (np.mean([row[key] for row in fitted]) for key in ("rmse", "nll", "seconds"))
-                ratio = f"{rmse / np.mean(reference):.3f}" if len(reference) == len(fitted) else ""
+                reference = [fits[row["split"]] for row in found if row["split"] in fits]
+                many = f" ({len(found)} split)" if len(found) < arguments.splits else ""
+                rmse, nll, seconds = (np.mean([row[key] for row in found]) for key in ("rmse", "nll", "seconds"))
+                ratio = f"{rmse / np.mean(reference):.3f}" if len(reference) == len(found) else ""
                 cells = f"{rmse:.4f} | {ratio} | {nll:.3f} | {seconds:.1f}"
-                print(f"| {name}, {fitted[0]['number']} | {title}{many} | {cells} |")
+                print(f"| {name}, {found[0]['number']} | {title}{many} | {cells} |")
 
 
 if __name__ == "__main__":

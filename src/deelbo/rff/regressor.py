@@ -177,19 +177,19 @@ class RFFRegressor(RegressorMixin, RFFEstimator):
             self._fit_adam(problem, floor, seed)
         else:
             with self._progress() as report:
-                found = maximise(problem, self.ard, floor, self.max_iter, seed, report)
-            self._logs, self.objective_, self.n_iter_ = found.logs, found.value, found.evaluations
+                optimum = maximise(problem, self.ard, floor, self.max_iter, seed, report)
+            self._logs, self.objective_, self.n_iter_ = optimum.logs, optimum.value, optimum.evaluations
             self._keep_posterior(problem)
-            for name in found.problems:
+            for name in optimum.problems:
                 warnings.warn(PROBLEMS[name], ConvergenceWarning, stacklevel=3)
         self._describe()
         return self
 
     def _fit_adam(self, problem: Problem, floor: float, seed: int) -> None:
         with self._progress(4 * self.steps) as report:
-            found = ascend(problem, self.ard, floor, self.steps, seed, report)
-        self._logs, self._mean, self.objective_ = found.logs, found.mean, found.value
-        self.scale_, self._factor, self.n_iter_ = found.scale, None, self.steps
+            ascent = ascend(problem, self.ard, floor, self.steps, seed, report)
+        self._logs, self._mean, self.objective_ = ascent.logs, ascent.mean, ascent.value
+        self.scale_, self._factor, self.n_iter_ = ascent.scale, None, self.steps
 
     # ---- the posterior at the maximum ----
 
