@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Attachment:
-    """Handle that `objective.attach(optimizer)` returns; while it exists, hooks do the following.
+    """Handle that `objective.attach(optimizer)` returns; until `remove()` is called, hooks work as follows.
 
     - A forward pass in train mode with gradients enabled draws weights from q, unless an earlier draw is still waiting
       for its backward pass. Forward passes in eval mode, or without gradients, use the means.

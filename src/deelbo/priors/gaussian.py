@@ -59,7 +59,7 @@ class PriorGroup(nn.Module):
         self.names = [str(name) for name in named]
         self.weights: list[nn.Parameter] = list(named.values())
         if not self.num_params:
-            raise ValueError(f"the parameters of a prior group ({', '.join(self.names)}) have no elements")
+            raise ValueError(f"the parameters of a prior group ({', '.join(self.names)}) have no elements: drop them")
         self.learned = learned
         self.mean = None if mean is None else TensorList(shaped_like(self.weights, mean, "mean"))
         self.covariance = Identity() if covariance is None else covariance

@@ -25,7 +25,7 @@ DTYPES = {"float64": torch.float64, "float32": torch.float32}
 
 
 class RFFEstimator(BaseEstimator):
-    """Base class of `RFFRegressor` and `RFFClassifier`; it holds no fitting code of its own."""
+    """Base class of `RFFRegressor` and `RFFClassifier`, which set the parameters declared here."""
 
     num_features: int
     objective: str

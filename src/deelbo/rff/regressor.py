@@ -163,7 +163,7 @@ class RFFRegressor(RegressorMixin, RFFEstimator):
         targets = (targets - shift) / spread
         if not bool(targets.square().sum().isfinite()):
             raise ValueError(
-                "y has values that are too large" + (": rescale" if self.normalize_y else "; try normalize_y=True")
+                "y has values that are too large" + (": rescale them" if self.normalize_y else "; try normalize_y=True")
             )
         floor = NOISE_FLOOR * (float(targets.std(correction=0)) or 1.0)
         if hasattr(self, "_A"):
