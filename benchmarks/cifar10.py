@@ -22,7 +22,7 @@ MAP_RATES = (0.1, 0.01)
 
 
 def run(data: str, size: int, name: str, settings: dict[str, Any], arguments: argparse.Namespace) -> dict[str, Any]:
-    """Return metrics and seconds of one run."""
+    """Make one run, unless it is finished, and return its metrics, learned values and time in seconds."""
     out = Path(arguments.out) / f"{size}-{name}"
     common = {"steps": arguments.steps, "batch_size": 32, "seed": arguments.seed}
     job = Job(data, "offline:efficientnet_lite0", train_size=size, image_size=arguments.image_size)
@@ -36,12 +36,12 @@ def run(data: str, size: int, name: str, settings: dict[str, Any], arguments: ar
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("data")
-    parser.add_argument("--sizes", default="100,1000")
-    parser.add_argument("--steps", type=int, default=300)
-    parser.add_argument("--image-size", type=int, default=64)
-    parser.add_argument("--seed", type=int, default=1001)
-    parser.add_argument("--out", default="cifar10-benchmark")
+    parser.add_argument("data", help="folder with train/CLASS/* and test/CLASS/*")
+    parser.add_argument("--sizes", default="100,1000", help="training set sizes, separated by commas")
+    parser.add_argument("--steps", type=int, default=300, help="training steps of each run")
+    parser.add_argument("--image-size", type=int, default=64, help="side of the images in pixels")
+    parser.add_argument("--seed", type=int, default=1001, help="seed for the training subset and training")
+    parser.add_argument("--out", default="cifar10-benchmark", help="folder for the run folders")
     arguments = parser.parse_args()
     print("| N | method | runs | seconds | accuracy | NLL | ECE | learned or chosen |")
     print("| --- " * 8 + "|")

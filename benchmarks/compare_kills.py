@@ -1,10 +1,10 @@
-"""A comparison that is killed (SIGKILL) again and again, and started again by the same command.
+"""Kill a comparison (SIGKILL) several times, restart it with the same command, and check its records.
 
     python benchmarks/compare_kills.py FOLDER [--kills 10]
 
-FOLDER has images in train/CLASS and test/CLASS. EfficientNet-Lite0 on 40 of them, four methods, two workers. Checked in
-the end: every record is whole, none was made twice, nothing that had ended was begun again. Needs
-`pip install -e ".[offline,rivals]"`.
+FOLDER has images in train/CLASS and test/CLASS. EfficientNet-Lite0 is trained on 40 of them by four methods with two
+workers. The script prints whether every record is complete, how many were made twice, and how many runs were started
+again after their end. Needs `pip install -e ".[offline,rivals]"`.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ OPTIONS = [
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("data", type=Path)
-    parser.add_argument("--kills", type=int, default=10)
+    parser.add_argument("data", type=Path, help="folder with images in train/CLASS and test/CLASS")
+    parser.add_argument("--kills", type=int, default=10, help="number of times to kill the comparison")
     arguments = parser.parse_args()
     generator = random.Random(0)
     with tempfile.TemporaryDirectory() as place:

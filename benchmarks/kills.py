@@ -29,9 +29,9 @@ def digest(folder: Path) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("data")
-    parser.add_argument("--kills", type=int, default=10)
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("data", help="folder with images in CLASS/*")
+    parser.add_argument("--kills", type=int, default=10, help="number of times to kill the run")
+    parser.add_argument("--seed", type=int, default=0, help="seed for the random moments of the kills")
     arguments = parser.parse_args()
     moments = random.Random(arguments.seed)
     with tempfile.TemporaryDirectory() as folder:
@@ -42,7 +42,7 @@ def main() -> None:
         print(f"uninterrupted: {lasted:.0f} s, sha256 {digest(whole)[:16]}")
         kills = 0
         while kills < arguments.kills:
-            # From before the first step to a sixth of the run, so that ten kills fall into one run.
+            # Between 3 % and 16 % of the duration of a whole run, so that ten kills fit into one run.
             wait = moments.uniform(0.03, 0.16) * lasted
             process = subprocess.Popen(command(arguments.data, killed))
             try:

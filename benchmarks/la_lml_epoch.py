@@ -1,8 +1,8 @@
-"""How long an epoch of LA-LML takes against one of DE-ELBO: the same loop, network and data, epochs in turns.
+"""Time of a training epoch of LA-LML and of DE-ELBO, with the same loop, network and data, in alternation.
 
     python benchmarks/la_lml_epoch.py [--models efficientnet_lite0,minilm] [--number 128] [--rounds 5]
 
-An epoch is N / 32 steps; LA-LML's also has the Fisher information of all N examples and the search for the prior
+An epoch is N / 32 steps; with LA-LML it includes the Fisher information of all N examples and the search for the prior
 variances. Needs `pip install -e ".[offline]"`.
 """
 
@@ -22,7 +22,7 @@ from deelbo.training.settings import Settings
 
 
 class Noise(Dataset):
-    """Inputs of the right shape; what they show does not change the time."""
+    """A data set of random images or tokens with random labels, whose content does not affect the time."""
 
     def __init__(self, model: str, number: int) -> None:
         generator = torch.Generator().manual_seed(0)
@@ -43,7 +43,7 @@ class Noise(Dataset):
 
 
 def candidate(model: str, method: str, number: int) -> Candidate:
-    """Return a run that has not begun."""
+    """Return a training run before its first step."""
     torch.default_generator.manual_seed(0)
     kind, size = ("text", None) if model == "minilm" else ("image", 96)
     loaded = load_model(f"offline:{model}", kind, list("abcd"), image_size=size)
@@ -55,9 +55,9 @@ def candidate(model: str, method: str, number: int) -> Candidate:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--models", default="efficientnet_lite0,minilm")
-    parser.add_argument("--number", type=int, default=128)
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--models", default="efficientnet_lite0,minilm", help="networks, separated by commas")
+    parser.add_argument("--number", type=int, default=128, help="N, the number of training examples")
+    parser.add_argument("--rounds", type=int, default=5, help="epochs of each method; the fastest counts")
     arguments = parser.parse_args()
     print("| network | DE-ELBO epoch, s | LA-LML epoch, s | ratio |\n| --- | --- | --- | --- |")
     for model in arguments.models.split(","):

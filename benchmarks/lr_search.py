@@ -1,10 +1,10 @@
-"""What the race for a learning rate costs, and what it loses against the grid.
+"""Cost of the race for the best learning rate, and its loss of quality against training with every rate (the grid).
 
     python benchmarks/lr_search.py [--tasks mlp,rff] [--cifar10 FOLDER] [--agnews FOLDER] [--seeds 1001,2001]
 
-Cost is in full runs: steps of all candidates / steps of one, and the same in seconds with the estimates of the
-objective. Regret is how much worse the race's final objective is than the grid's, relative to the grid's. A candidate
-is bit for bit the same in both (a test shows it), so the grid goes on from the race's states, not from the beginning.
+Cost is measured in full runs: steps of all candidates / steps of one, and the same ratio of seconds, including the
+time for estimates of the objective. Regret is how much worse the race's final objective is than the grid's, relative to
+the grid's. Both train a candidate bit for bit alike (a test shows it), so the grid continues from the race's states.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ TASKS: dict[str, tuple[str, Callable[[argparse.Namespace, int], Task | None], di
 
 
 def search(task: Task, settings: Settings, store: MemoryStore, accelerator: Accelerator) -> tuple[float, float]:
-    """Return the chosen rate and its final objective."""
+    """Return the chosen learning rate and the final objective of its run."""
     network, train_set, plain_set, head = task
     initial = copy.deepcopy(network.state_dict())
 
@@ -156,17 +156,19 @@ def search(task: Task, settings: Settings, store: MemoryStore, accelerator: Acce
 
 
 def spent(store: MemoryStore, settings: Settings) -> tuple[float, float]:
-    """Steps and seconds of all candidates."""
+    """Return the total steps and seconds of all candidates."""
     notes = [kept[1] for rate in settings.learning_rates if (kept := store.get(rate)) is not None]
     return sum(n["clock"]["number"] for n in notes), sum(n["clock"]["steps"] + n["clock"]["values"] for n in notes)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--tasks", default=",".join(TASKS))
-    parser.add_argument("--seeds", default="1001")
-    parser.add_argument("--cifar10", help="folder of images, train/CLASS/*")
-    parser.add_argument("--agnews", help="folder with train.csv")
+    parser.add_argument("--tasks", default=",".join(TASKS), help="tasks, separated by commas")
+    parser.add_argument(
+        "--seeds", default="1001", help="seeds for the training subset and training, separated by commas"
+    )
+    parser.add_argument("--cifar10", help="folder with images of CIFAR-10 in train/CLASS/*")
+    parser.add_argument("--agnews", help="folder with train.csv of AG News")
     arguments = parser.parse_args()
     accelerator = Accelerator(cpu=True)
     print(

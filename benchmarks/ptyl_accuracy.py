@@ -1,9 +1,9 @@
-"""PTYL in single precision at the size of a real network: KL, learned lambda and gradient against float64.
+"""Rounding errors of PTYL in single precision at the size of a real network: KL, learned lambda and gradient.
 
     python benchmarks/ptyl_accuracy.py [--size 25000000] [--ranks 1,5,20]
 
 The same numbers (drawn in single precision) go through the same code in float32 and in float64. Needs about
-8 GB of memory for each rank of 20.
+8 GB of memory for rank 20.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import deelbo
 
 
 class Weights(nn.Module):
-    """A backbone of one vector, and a head."""
+    """A network without a forward pass: a backbone of one vector, and a head."""
 
     def __init__(self, body: torch.Tensor, head: torch.Tensor) -> None:
         super().__init__()
@@ -48,8 +48,8 @@ def evaluate(size: int, rank: int, dtype: torch.dtype) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--size", type=int, default=25_000_000)
-    parser.add_argument("--ranks", default="1,5,20")
+    parser.add_argument("--size", type=int, default=25_000_000, help="number of weights of the backbone")
+    parser.add_argument("--ranks", default="1,5,20", help="numbers K of deviations, separated by commas")
     arguments = parser.parse_args()
     print("| F | K | KL | relative error | lambda | relative error | gradient: relative error of the vector |")
     print("| --- " * 7 + "|")

@@ -5,8 +5,8 @@
 FOLDER has train/CLASS/* and test/CLASS/*. A convolutional network with batch normalisation is trained on the first five
 classes (all their training images) and its posterior is collected by SWAG; then it is fine-tuned on few images of the
 other five classes under DE-ELBO with L2-zero, L2-SP and PTYL, from the same start (the SWAG mean), the learning rate by
-a race. MAP without a prior worth the name (variances of 1e6) shows what no regularisation does. The source posterior
-is kept in DIR and used again.
+a race. MAP with a practically flat prior (variances of 1e6) shows the result without regularisation. The source
+posterior is stored in DIR and reused.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ METHODS: dict[str, dict[str, Any]] = {
 
 
 class Flipped(TensorDataset):
-    """Images mirrored at random."""
+    """A data set whose images are mirrored at random."""
 
     def __getitem__(self, index: int) -> Any:
         image, label = super().__getitem__(index)
@@ -45,7 +45,7 @@ class Flipped(TensorDataset):
 
 
 def network() -> nn.Module:
-    """Six convolutions, 0.3 million weights."""
+    """Return an untrained network with six convolutions and 0.3 million weights."""
     torch.default_generator.manual_seed(0)
     layers: list[nn.Module] = []
     channels = 3
@@ -60,7 +60,7 @@ def network() -> nn.Module:
 
 
 def images(folder: Path, classes: list[str]) -> tuple[torch.Tensor, torch.Tensor]:
-    """All images of some classes, and their labels."""
+    """Return all images of some classes, [N, 3, height, width], and their labels, [N]."""
     found, labels = [], []
     for label, name in enumerate(classes):
         for path in sorted((folder / name).iterdir()):
@@ -71,12 +71,12 @@ def images(folder: Path, classes: list[str]) -> tuple[torch.Tensor, torch.Tensor
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("data", type=Path)
-    parser.add_argument("--sizes", default="25,50,100")
-    parser.add_argument("--seeds", default="1001,2001,3001")
-    parser.add_argument("--source-steps", type=int, default=1500)
-    parser.add_argument("--steps", type=int, default=300)
-    parser.add_argument("--out", type=Path, default=Path("ptyl-benchmark"))
+    parser.add_argument("data", type=Path, help="folder with train/CLASS/* and test/CLASS/*")
+    parser.add_argument("--sizes", default="25,50,100", help="training set sizes, separated by commas")
+    parser.add_argument("--seeds", default="1001,2001,3001", help="seeds for subset and training, separated by commas")
+    parser.add_argument("--source-steps", type=int, default=1500, help="training steps on the source task")
+    parser.add_argument("--steps", type=int, default=300, help="training steps of each fine-tuning run")
+    parser.add_argument("--out", type=Path, default=Path("ptyl-benchmark"), help="folder for the source posterior")
     arguments = parser.parse_args()
     other = sorted(p.name for p in (arguments.data / "train").iterdir() if p.name not in SOURCE)
     file = arguments.out / "source.safetensors"

@@ -2,10 +2,10 @@
 
     python benchmarks/rff_classification.py [--seeds 3] [--first 0] [--data moons,digits] [--only ours]
 
-make_moons (200 rows, noise 0.25; 2,000 to test) and digits (1,257 rows; 540 to test), drawn or split for each seed;
-make_circles (noise 0.2) and make_classification (6 inputs, a tenth of the labels at random) of the same sizes as moons.
-Every method sees standardised inputs, digits divided by 16. What has to be chosen is chosen by 5-fold
-cross-validation inside its time.
+Data: make_moons (200 training rows, noise 0.25; 2,000 test rows) and digits (1,257 training rows; 540 test rows), drawn
+or split anew for each seed; make_circles (noise 0.2) and make_classification (6 inputs, a tenth of labels random) in
+the sizes of make_moons. Inputs are standardised, those of digits divided by 16. Methods with settings to choose do so
+by 5-fold cross-validation, and the time includes it.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ Data = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
 
 def moons(seed: int) -> Data:
-    """Training inputs, test inputs, training labels, test labels."""
+    """Return training inputs, test inputs, training labels and test labels of two moons."""
     return _drawn(*make_moons(2200, noise=0.25, random_state=seed))
 
 
 def circles(seed: int) -> Data:
-    """The same of two rings."""
+    """Return training inputs, test inputs, training labels and test labels of two rings."""
     return _drawn(*make_circles(2200, noise=0.2, factor=0.5, random_state=seed))
 
 
 def mixed(seed: int) -> Data:
-    """The same of clusters with wrong labels among them."""
+    """Return training and test inputs, then labels, of clusters where a tenth of the labels are random."""
     return _drawn(*make_classification(2200, 6, n_informative=4, flip_y=0.1, random_state=seed))
 
 
@@ -54,13 +54,13 @@ def _drawn(X: np.ndarray, y: np.ndarray) -> Data:
 
 
 def digits(seed: int) -> Data:
-    """The same of scikit-learn's digits."""
+    """Return training inputs, test inputs, training labels and test labels of scikit-learn's digits."""
     X, y = load_digits(return_X_y=True)
     return tuple(train_test_split(X / 16, y, test_size=0.3, random_state=seed, stratify=y))
 
 
 def svm(width: int) -> Any:
-    """An RBF support vector machine with probabilities, cost and gamma by cross-validation."""
+    """Return an RBF support vector machine with probabilities; cross-validation chooses its cost and gamma."""
     grid = {"C": [1, 10, 100], "gamma": [scale / width for scale in (0.3, 1, 3, 10)]}
     return GridSearchCV(SVC(probability=True, random_state=0), grid, cv=5, scoring="neg_log_loss")
 
@@ -82,10 +82,12 @@ METHODS: dict[str, Callable[[int], Any]] = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--first", type=int, default=0, help="Of the seeds.")
-    parser.add_argument("--data", default="moons,digits")
-    parser.add_argument("--only", default="", help="Methods whose names have this in them.")
+    parser.add_argument("--seeds", type=int, default=3, help="number of seeds")
+    parser.add_argument("--first", type=int, default=0, help="first seed")
+    parser.add_argument(
+        "--data", default="moons,digits", help="data sets, separated by commas: moons, digits, circles, mixed"
+    )
+    parser.add_argument("--only", default="", help="run only methods whose name contains this text")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
     print("| data | method | accuracy | NLL | ECE | seconds |\n" + "| --- " * 6 + "|")

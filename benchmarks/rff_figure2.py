@@ -1,13 +1,14 @@
-"""Fig. 2 of the paper over several draws of the random features: who is close to the exact posterior, and where?
+"""Fig. 2 of the paper over several draws of the random features: distances from the exact posterior.
 
     python benchmarks/rff_figure2.py [--seeds 10] [--adam 10000]
 
-Each cell is an average over draws (and the worst draw): root mean squared differences from the exact posterior at the
-maximum of the marginal likelihood, of the predictive mean and standard deviation, among the data and more than 1 away
-from them. "closest" counts the draws in which a method has the smallest difference among the data.
---adam trains as the paper does instead of to the maximum: from lengthscale, outputscale and noise 1, so many steps of
-Adam at four learning rates, the best by each method's own objective (for the Laplace methods the weights are at their
-MAP in every step).
+Each cell is the average over the draws (and the worst draw) of the root mean squared difference from the exact
+posterior at the maximum of the marginal likelihood: of the predictive mean or standard deviation, within the range of
+the data ("near") or more than 1 outside it ("far"). "closest" counts the draws in which a method has the smallest
+difference near the data.
+With --adam STEPS, the methods are trained as in the paper instead of to the maximum: from lengthscale, outputscale and
+noise 1, by that many steps of Adam at four learning rates, of which each method's own objective chooses the best (the
+Laplace methods have their weights at the MAP in every step).
 Needs `pip install -e ".[reproduce]"`.
 """
 
@@ -31,7 +32,7 @@ COLUMNS = ("mean_near", "std_near", "both_near", "mean_far", "std_far")
 
 
 def adam(steps: int) -> Callable[[Callable[[torch.Tensor], torch.Tensor]], torch.Tensor]:
-    """Return a function that maximises another over logs, from zero."""
+    """Return a function that maximises a criterion over the log hyperparameters by Adam, from zeros."""
 
     def maximise(criterion: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
         ends = []
@@ -51,7 +52,7 @@ def adam(steps: int) -> Callable[[Callable[[torch.Tensor], torch.Tensor]], torch
 
 
 def fits_by_adam(seed: int, steps: int) -> list[Fit]:
-    """The five fits of the figure, trained by Adam; the reference is exact."""
+    """Return the five fits of the figure, trained by Adam; the last one, the exact posterior, is the reference."""
     x, y = regression()
     model, (train, rest) = LaplaceRFF(x, y, seed), held_out(len(x))
     fits = [
@@ -66,8 +67,10 @@ def fits_by_adam(seed: int, steps: int) -> list[Fit]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=int, default=10)
-    parser.add_argument("--adam", type=int, default=0)
+    parser.add_argument("--seeds", type=int, default=10, help="number of draws of the random features")
+    parser.add_argument(
+        "--adam", type=int, default=0, help="steps of Adam as in the paper; 0 for L-BFGS to the maximum"
+    )
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
     x, _ = regression()

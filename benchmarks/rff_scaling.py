@@ -2,7 +2,8 @@
 
     python benchmarks/rff_scaling.py [--numbers 1000,10000,100000,1000000] [--dtype float32] [--plot scaling.png]
 
-Each fit is a process of its own; memory is the highest resident size after the data were there, minus the size then.
+Each fit runs in its own process; memory is the peak resident size during the fit minus the size before it, when the
+data were loaded.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from pathlib import Path
 
 
 def measure(number: int, dtype: str) -> dict[str, float]:
-    """Fit once, here."""
+    """Fit once in this process, and return time, memory and error."""
     import numpy as np
     import torch
 
@@ -26,7 +27,9 @@ def measure(number: int, dtype: str) -> dict[str, float]:
     random = np.random.default_rng(0)
     X = random.standard_normal((number, 4))
     y = np.sin(X @ [2.0, 1.0, 0.5, 0.2]) + 0.3 * np.cos(2 * X[:, 0] * X[:, 1]) + 0.1 * random.standard_normal(number)
-    RFFRegressor(64, max_iter=2, random_state=0, dtype=dtype).fit(X[:3000], y[:3000])  # libraries are loaded
+    RFFRegressor(64, max_iter=2, random_state=0, dtype=dtype).fit(
+        X[:3000], y[:3000]
+    )  # a small fit first, to load all libraries
     torch.zeros(1)
     with open("/proc/self/statm") as file:
         before = int(file.read().split()[1]) * resource.getpagesize()
@@ -41,9 +44,9 @@ def measure(number: int, dtype: str) -> dict[str, float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--numbers", default="1000,10000,100000,1000000")
-    parser.add_argument("--dtype", default="float32")
-    parser.add_argument("--plot", type=Path)
+    parser.add_argument("--numbers", default="1000,10000,100000,1000000", help="numbers of rows, separated by commas")
+    parser.add_argument("--dtype", default="float32", help="precision of the features: float32 or float64")
+    parser.add_argument("--plot", type=Path, help="file for a plot of time and memory; none if not given")
     parser.add_argument("--one", type=int, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.one:
@@ -70,7 +73,7 @@ def main() -> None:
 
 
 def plot(rows: list[dict[str, float]], path: Path) -> None:
-    """Draw both on logarithmic axes."""
+    """Plot time and memory against N on logarithmic axes."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7.5, 3), layout="constrained")

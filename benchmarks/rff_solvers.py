@@ -2,7 +2,8 @@
 
     python benchmarks/rff_solvers.py [--seeds 3] [--steps 10000]
 
-Adam runs at four learning rates and keeps the best. Objectives are exact (no Monte Carlo error), in one process.
+Adam runs at four learning rates, and the best run counts. Objectives are computed without Monte Carlo error. All fits
+run in one process.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from deelbo.rff import RFFRegressor
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=10_000)
+    parser.add_argument("--seeds", type=int, default=3, help="number of draws of the random features")
+    parser.add_argument("--steps", type=int, default=10_000, help="Adam steps at each learning rate")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
     x, y = regression()

@@ -1,9 +1,9 @@
-"""What a training step costs more than plain SGD: time, time per weight, memory.
+"""Extra cost of a training step over plain SGD: time, time per weight, memory.
 
     python benchmarks/step_overhead.py [--rounds 9] [--models resnet50,vit_s_16] [--priors l2_sp,l2_zero]
 
-Times are the best of several rounds, in which the variants take turns in one process, because this is the only
-comparison that survives a noisy machine. Memory is the peak resident size of one process for each variant.
+Times are the best of several rounds in which the variants alternate in one process, because this is the only
+comparison that is reliable on a busy machine. Memory is the peak resident size, with one process for each variant.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ MODELS: dict[str, tuple[Callable[[], torch.nn.Module], Callable[[], torch.Tensor
 
 
 class Step:
-    """One training step of a variant: "plain", "ours" or "attached"."""
+    """A training step of a variant: "plain" (SGD), "ours" (an explicit loop) or "attached"; a call returns seconds."""
 
     def __init__(self, model: str, variant: str, prior: str, batch: torch.Tensor) -> None:
         torch.manual_seed(0)
@@ -140,7 +140,7 @@ def measure_time(model: str, prior: str, rounds: int) -> dict[str, float]:
 
 
 def peak_memory(model: str, variant: str, prior: str) -> float:
-    """Run this file anew for three steps, and return its peak resident bytes."""
+    """Run three steps in a new process, and return its peak resident memory in bytes."""
     command = [sys.executable, __file__, "--memory", model, variant, prior]
     return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 
@@ -155,10 +155,10 @@ def run_for_memory(model: str, variant: str, prior: str) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--models", default=",".join(MODELS))
-    parser.add_argument("--priors", default="l2_sp,l2_zero")
-    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--rounds", type=int, default=9, help="number of rounds; the fastest counts")
+    parser.add_argument("--models", default=",".join(MODELS), help="networks, separated by commas")
+    parser.add_argument("--priors", default="l2_sp,l2_zero", help="priors, separated by commas: l2_sp, l2_zero, ptyl")
+    parser.add_argument("--json", action="store_true", help="print one JSON object per row instead of a table")
     parser.add_argument("--memory", nargs=3, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.memory:

@@ -2,10 +2,10 @@
 
     python benchmarks/uci.py FOLDER [--sets yacht,energy,...] [--splits 3] [--methods exact,svgp,...] [--out uci.jsonl]
 
-FOLDER has SET/data.txt, SET/index_features.txt, SET/index_target.txt and SET/index_{train,test}_K.txt. Each fit is a
-line of the file --out, and is not repeated; the table is made of all lines. Inputs and targets are standardised by the
-training rows, so an RMSE of 1 is the mean's. Every kernel is an RBF with one lengthscale unless the name says ARD.
-Needs `pip install -e ".[reproduce]"`.
+FOLDER has SET/data.txt, SET/index_features.txt, SET/index_target.txt and SET/index_{train,test}_K.txt. Each fit appends
+a line to the file --out and is not repeated; the table shows all lines. Inputs and targets are standardised by the
+training rows, so predicting the mean has an RMSE of 1. Every kernel is an RBF with one lengthscale unless the name says
+ARD (one lengthscale for each input). Needs `pip install -e ".[reproduce]"`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ SETS = ("yacht", "energy", "concrete", "wine-quality-red", "kin8nm", "power-plan
 
 
 def load(folder: Path, split: int) -> Split:
-    """Return training inputs and targets, test inputs and targets, standardised."""
+    """Return standardised training inputs and targets, and test inputs and targets."""
     table = np.loadtxt(folder / "data.txt")
     columns = np.loadtxt(folder / "index_features.txt").astype(int)
     X, y = table[:, columns], table[:, int(np.loadtxt(folder / "index_target.txt"))]
@@ -60,9 +60,10 @@ class _ExactGP(gpytorch.models.ExactGP):
 
 
 def exact(X: Array, y: Array, X_test: Array, ard: bool = False, few: bool = False) -> tuple[Array, Array]:
-    """GPyTorch with Cholesky factors in float64, hyperparameters by the same L-BFGS as ours from one start.
+    """Return predictive mean and standard deviation of an exact GP: GPyTorch, Cholesky factors in float64.
 
-    With `few` the hyperparameters come from 2,000 of the rows, and only the posterior is that of all.
+    The hyperparameters come from the same L-BFGS as ours, from one start. With `few` they are learned from 2,000 of the
+    rows, and only the posterior uses all rows.
     """
     if few:
         rows = np.random.default_rng(0).permutation(len(X))[:2000]
@@ -119,7 +120,10 @@ class _SparseGP(gpytorch.models.ApproximateGP):
 
 
 def svgp(X: Array, y: Array, X_test: Array, steps: int = 1000) -> tuple[Array, Array]:
-    """GPyTorch's stochastic variational GP: 256 inducing points, batches of 1,024, Adam 0.02 with a cosine to zero."""
+    """Return mean and standard deviation of GPyTorch's stochastic variational GP.
+
+    It has 256 inducing points and is trained on batches of 1,024 by Adam at 0.02 with a cosine schedule to zero.
+    """
     torch.default_generator.manual_seed(0)
     inputs, targets, new = (torch.from_numpy(part).float() for part in (X, y, X_test))
     model = _SparseGP(inputs[torch.randperm(len(inputs))[:256]].clone())
@@ -142,7 +146,10 @@ def svgp(X: Array, y: Array, X_test: Array, steps: int = 1000) -> tuple[Array, A
 
 
 def nystroem(X: Array, y: Array, X_test: Array) -> tuple[Array, Array]:
-    """1,024 Nystroem components and ridge: gamma by 5 folds, ridge by leave-one-out, noise from residuals."""
+    """Return mean and standard deviation of ridge regression on 1,024 Nystroem components.
+
+    Gamma is chosen by 5-fold cross-validation, the ridge by leave-one-out; the noise comes from the residuals.
+    """
     model = make_pipeline(Nystroem(n_components=min(1024, int(0.8 * len(X))), random_state=0),
                           RidgeCV(alphas=np.logspace(-6, 2, 9)))  # fmt: skip
     gammas = {"nystroem__gamma": np.logspace(-3, 0.5, 8) / X.shape[1] * 4}
@@ -152,7 +159,7 @@ def nystroem(X: Array, y: Array, X_test: Array) -> tuple[Array, Array]:
 
 
 def ours(**settings: Any) -> Callable[..., tuple[Array, Array]]:
-    """`RFFRegressor`."""
+    """Return a function that fits `RFFRegressor` with these settings and returns mean and standard deviation."""
 
     def fit(X: Array, y: Array, X_test: Array) -> tuple[Array, Array]:
         return RFFRegressor(random_state=0, **settings).fit(X, y).predict(X_test, return_std=True)
@@ -176,12 +183,12 @@ METHODS: dict[str, tuple[str, Callable[..., tuple[Array, Array]]]] = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("data", type=Path)
-    parser.add_argument("--sets", default=",".join(SETS))
-    parser.add_argument("--splits", type=int, default=3)
-    parser.add_argument("--first", type=int, default=0)
-    parser.add_argument("--methods", default=",".join(METHODS))
-    parser.add_argument("--out", type=Path, default=Path("uci.jsonl"))
+    parser.add_argument("data", type=Path, help="folder with one folder for each data set")
+    parser.add_argument("--sets", default=",".join(SETS), help="data sets, separated by commas")
+    parser.add_argument("--splits", type=int, default=3, help="number of the split to stop before")
+    parser.add_argument("--first", type=int, default=0, help="first split")
+    parser.add_argument("--methods", default=",".join(METHODS), help="methods, separated by commas")
+    parser.add_argument("--out", type=Path, default=Path("uci.jsonl"), help="file with one line for each fit")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
     rows = [json.loads(line) for line in arguments.out.read_text().splitlines()] if arguments.out.exists() else []
@@ -206,7 +213,7 @@ def main() -> None:
         for method, (title, _) in METHODS.items():
             found = [row for row in rows if row["set"] == name and row["method"] == method]
             if found:
-                # One exact fit a split: the full one, or where there is none, the other.
+                # One exact fit for each split: the full one, or that with few rows if there is no full one.
                 fits = {r["split"]: r["rmse"] for kind in ("exact-few", "exact") for r in rows
                         if r["set"] == name and r["method"] == kind}  # fmt: skip
                 reference = [fits[row["split"]] for row in found if row["split"] in fits]

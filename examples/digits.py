@@ -1,4 +1,4 @@
-"""Learn the strength of the regularisation on 300 handwritten digits, without a validation set: `make example`."""
+"""Learn the strength of regularisation from 300 handwritten digits, without a validation set: `make example`."""
 
 import torch
 import torch.nn.functional as F
@@ -31,7 +31,10 @@ def train(kappa: float | None, steps: int = 500) -> None:
     with torch.no_grad():
         accuracy = (model(x_test).argmax(1) == y_test).float().mean()
     learned = ", ".join(f"{name} variance {value:.2g}" for name, value in prior.variances.items())
-    print(f"kappa {objective.kappa:5.1f}: accuracy {accuracy:.1%} on {len(y_test)} others; learned {learned}, ", end="")
+    print(
+        f"kappa {objective.kappa:5.1f}: accuracy {accuracy:.1%} on {len(y_test)} test images; learned {learned}, ",
+        end="",
+    )
     print(f"scale {posterior.scale.item():.2g}")
 
 

@@ -1,9 +1,9 @@
-"""A random-Fourier-feature layer on a frozen pretrained network: does it know what it has never seen?
+"""A random-Fourier-feature layer on a frozen pretrained network: does it recognise inputs unlike its training data?
 
     python examples/distance_aware.py        (needs `pip install ".[offline,rff]"`)
 
-In the manner of SNGP (Liu et al., 2020): EfficientNet-Lite0 is frozen, its last layer is replaced by random Fourier
-features and a linear layer, and both learn from 400 digits between 0 and 5. Digits between 6 and 9 come only later.
+As in SNGP (Liu et al., 2020), EfficientNet-Lite0 is frozen, and its last layer is replaced by random Fourier features
+and a linear layer, which learn from 400 images of the digits 0 to 5. The digits 6 to 9 appear only in the test.
 """
 
 import math
@@ -21,21 +21,23 @@ from deelbo.rff import RandomFourierFeatures
 
 @torch.no_grad()
 def embeddings() -> tuple[torch.Tensor, torch.Tensor]:
-    """What the frozen network says of every digit, standardised."""
+    """Return the standardised outputs of the frozen network for all digits, and their labels."""
     network = load_model("offline:efficientnet_lite0", "image", ["a", "b"], image_size=64).network.eval()
     network._fc = nn.Identity()
     images, labels = (torch.tensor(array) for array in load_digits(return_X_y=True))
     pixels = (images.float() / 8 - 1).reshape(-1, 1, 8, 8).expand(-1, 3, -1, -1)
     batches = F.interpolate(pixels, size=64, mode="bilinear").split(256)
-    found = torch.cat([network(batch) for batch in batches])
-    return (found - found.mean(0)) / (found.std(0) + 1e-3), labels
+    outputs = torch.cat([network(batch) for batch in batches])
+    return (outputs - outputs.mean(0)) / (outputs.std(0) + 1e-3), labels
 
 
 def train(features: nn.Module, size: int, x: torch.Tensor, y: torch.Tensor, steps: int = 300) -> nn.Linear:
-    """Learn a linear layer on features, and what the features have to learn, by the data-emphasized ELBO."""
+    """Train a linear layer on features, and the parameters of the features, by the data-emphasized ELBO."""
     linear = nn.Linear(size, 6, bias=False)
     posterior = deelbo.IsotropicPosterior(linear, init_scale=0.1)  # only these weights are random
-    group = deelbo.priors.PriorGroup(linear.parameters(), learned=False)  # N(0, I): the outputscale does the rest
+    group = deelbo.priors.PriorGroup(
+        linear.parameters(), learned=False
+    )  # N(0, I); the outputscale is learned instead of a variance
     objective = deelbo.DataEmphasizedELBO(posterior, deelbo.priors.GaussianPrior({"linear": group}), num_data=len(x))
     optimizer = torch.optim.Adam([*posterior.parameters(), *features.parameters()], lr=0.03)
     for _ in range(steps):
@@ -68,9 +70,7 @@ def main() -> None:
         scale = (
             f", lengthscale {features.lengthscale.item():.1f}" if isinstance(features, RandomFourierFeatures) else ""
         )
-        print(
-            f"{name}: accuracy {accuracy:.1%} on digits it knows; tells others by its doubt, AUROC {auroc:.3f}{scale}"
-        )
+        print(f"{name}: accuracy {accuracy:.1%} on digits 0 to 5; AUROC {auroc:.3f} for telling 6 to 9 by doubt{scale}")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Agreement between data-parallel processes: the same noise everywhere, the same gradient of the scale."""
+"""Communication between data-parallel processes: the same noise and the same gradient of the scale in all."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from torch import Tensor
 
 
 def active() -> bool:
-    """Tell whether several processes train together."""
+    """Return whether several processes train together in a process group."""
     return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
 
 
@@ -17,7 +17,7 @@ def broadcast_integers(values: list[int], device: torch.device) -> list[int]:
 
     Args:
         values: Non-negative integers below 2**63.
-        device: Where the weights live; the backend's own kind of memory.
+        device: Device of the weights, which the communication backend can use.
     """
     message = torch.tensor(values, dtype=torch.int64, device=device)
     dist.broadcast(message, src=0)
@@ -25,7 +25,12 @@ def broadcast_integers(values: list[int], device: torch.device) -> list[int]:
 
 
 def average_(tensor: Tensor, device: torch.device) -> None:
-    """Replace the tensor by its mean over all ranks."""
+    """Replace the tensor by its mean over all ranks, in place.
+
+    Args:
+        tensor: Tensor of the same shape on every rank.
+        device: Device of the weights, which the communication backend can use.
+    """
     message = tensor.to(device)
     dist.all_reduce(message)
     tensor.copy_(message / dist.get_world_size())

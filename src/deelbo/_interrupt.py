@@ -1,4 +1,4 @@
-"""Ctrl-C at the end of what must not be cut off, instead of in its middle."""
+"""Ctrl-C that waits until work that must not be interrupted is done."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 
 
 class DeferredInterrupt:
-    """Inside the block, a Ctrl-C only sets `requested`.
+    """Context manager inside which a Ctrl-C only sets `requested` to True.
 
-    In other threads than the main one, where Python delivers no signals, nothing changes.
+    Outside the main thread it does nothing, because Python delivers signals to the main thread only.
 
     Args:
-        insistent: Whether a second Ctrl-C interrupts at once.
+        insistent: Whether a second Ctrl-C raises KeyboardInterrupt at once.
     """
 
     def __init__(self, insistent: bool) -> None:
@@ -32,7 +32,7 @@ class DeferredInterrupt:
             signal.signal(signal.SIGINT, self._previous)
 
     def deliver(self) -> None:
-        """After the block: do what the Ctrl-C would have done, usually raise KeyboardInterrupt."""
+        """After the block, do what a Ctrl-C inside it would have done: usually raise KeyboardInterrupt."""
         if self.requested and callable(self._previous):
             self._previous(signal.SIGINT, None)
 

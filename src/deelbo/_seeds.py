@@ -15,7 +15,7 @@ SEED_MASK = (1 << 63) - 1
 
 
 def mix(*numbers: int) -> int:
-    """Hash integers into a 63-bit seed (the finaliser of splitmix64, applied to each number in turn)."""
+    """Return a 63-bit seed hashed from integers (the finaliser of splitmix64, applied to each number in turn)."""
     state = 0
     for number in numbers:
         state = (state + number + GOLDEN) & 0xFFFFFFFFFFFFFFFF

@@ -1,9 +1,9 @@
-"""Passes over every weight of a network: the only file that knows about devices and threads.
+"""Passes over all weights of a network, in chunks: the only file that deals with devices and threads.
 
 A pass runs one small function on aligned chunks of several lists of tensors (weights, saved means, gradients, ...).
-Chunks fit into the cache, so that the few elementwise operations of a pass cost one trip through memory, and no
-temporary is larger than a chunk. PyTorch runs elementwise operations on all cores, but draws noise on one; so the pass
-that draws shares out its chunks among Python threads (PyTorch releases the interpreter lock inside its operations).
+Chunks fit into the cache, so that all elementwise operations of a pass read the memory only once, and no temporary
+tensor is larger than a chunk. PyTorch runs elementwise operations on all cores, but draws noise on one; so the pass
+that draws distributes its chunks over Python threads (PyTorch releases the interpreter lock inside its operations).
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from torch import Tensor, nn
 from deelbo._interrupt import DeferredInterrupt
 from deelbo._seeds import GOLDEN, SEED_MASK
 
-# Four float32 chunks fill the second-level caches of two cores. Changing it changes every draw.
+# Numbers in a chunk. Four float32 chunks fill the L2 caches of two cores. Changing the size changes every draw.
 _CPU_CHUNK = 1 << 17
 _DEVICE_CHUNK = 1 << 24
-SMALL = 1 << 17  # random numbers, below which waking threads costs more than they save
+SMALL = 1 << 17  # number of weights below which threads cost more time than they save
 _MAX_WORKERS = min(8, os.cpu_count() or 1)  # beyond 8, the interpreter lock is the limit
 
 _workspace = threading.local()
@@ -31,7 +31,7 @@ _pool: ThreadPoolExecutor | None = None
 
 
 def flat(tensor: Tensor) -> Tensor:
-    """View a dense tensor as one dimension, in memory order (so that channels-last weights are no special case).
+    """View a dense tensor as a vector in memory order, which also works for channels-last weights.
 
     Args:
         tensor: Real or complex, contiguous or permuted; a complex number counts as two real ones.
@@ -40,7 +40,7 @@ def flat(tensor: Tensor) -> Tensor:
         A detached view that shares the tensor's version counter.
 
     Raises:
-        ValueError: If elements overlap or leave gaps.
+        ValueError: If elements of the tensor overlap in memory or leave gaps.
     """
     view = tensor.detach() if tensor.requires_grad else tensor
     if view.is_complex():
@@ -50,7 +50,8 @@ def flat(tensor: Tensor) -> Tensor:
     if torch.ops.aten.is_non_overlapping_and_dense(view):
         return view.as_strided((view.numel(),), (1,))
     raise ValueError(
-        f"a weight of shape {tuple(tensor.shape)} and strides {tensor.stride()} is no dense block of memory"
+        f"a weight of shape {tuple(tensor.shape)} and strides {tensor.stride()} is no dense block of memory: "
+        "make it so with .contiguous()"
     )
 
 
@@ -60,13 +61,13 @@ def aligned(tensor: Tensor, other: Tensor) -> bool:
 
 
 def split(tensor: Tensor) -> tuple[Tensor, ...]:
-    """Cut the flat view of a tensor into the chunks of a pass."""
+    """Split the flat view of a tensor into chunks."""
     view, size = flat(tensor), _chunk_size(tensor)
     return (view,) if len(view) <= size else view.split(size)
 
 
 def num_chunks(tensor: Tensor) -> int:
-    """Return the length of `split(tensor)`."""
+    """Return the number of chunks in `split(tensor)`."""
     numbers = tensor.numel() * (2 if tensor.is_complex() else 1)
     return max(1, -(-numbers // _chunk_size(tensor)))
 
@@ -76,7 +77,7 @@ def _chunk_size(tensor: Tensor) -> int:
 
 
 class ChunkCache:
-    """The chunks of a list of tensors, cut anew only when a tensor has moved (`.to(device)`, `.double()`, ...)."""
+    """Cached chunks of a list of tensors, split again only after a tensor has moved (`.to(device)`, `.double()`)."""
 
     def __init__(self) -> None:
         self._where: list[tuple[int, tuple[int, ...]]] = []
@@ -87,14 +88,18 @@ class ChunkCache:
         # The cached views keep the old memory alive, so an unchanged address is an unchanged tensor.
         where = [(t.data_ptr(), t.stride()) for t in tensors]
         if where != self._where:
-            with torch.inference_mode(False):  # or the views would be of no use outside of inference mode
+            with torch.inference_mode(False):  # or the views could not be used outside of inference mode
                 self._chunks = [chunk for t in tensors for chunk in split(t)]
             self._where = where
         return self._chunks
 
 
 class TensorList(nn.Module):
-    """Tensors shaped like the parameters of a group, saved with the module and cut into the same chunks."""
+    """Tensors shaped like the parameters of a group, stored in `state_dict` and split into the same chunks.
+
+    Args:
+        tensors: One tensor for each parameter, of the same shape.
+    """
 
     def __init__(self, tensors: Sequence[Tensor]) -> None:
         super().__init__()
@@ -103,7 +108,7 @@ class TensorList(nn.Module):
         self._cache = ChunkCache()
 
     def chunks(self, parameters: Sequence[Tensor]) -> list[Tensor]:
-        """Return the chunks, after following the parameters to their devices, dtypes and memory layouts."""
+        """Return the chunks, after moving the tensors to the devices, dtypes and memory layouts of the parameters."""
         for name, parameter in zip(self._buffers, parameters, strict=True):
             tensor = self._buffers[name]
             assert tensor is not None
@@ -119,14 +124,14 @@ def over_chunks(
     """Run `task(k, chunk_of_first, chunk_of_second, ...)` for every chunk number k.
 
     Args:
-        task: May change its chunks in place; returns a small tensor to be summed, or nothing.
-        first: Chunks.
-        others: More lists of chunks, of the same number and sizes.
-        workers: Whether to share out chunks on the CPU among Python threads: for drawing noise, which is serial within
-            PyTorch (elementwise operations have PyTorch's own threads), and for passes that a Ctrl-C must not cut off.
+        task: Function that may change its chunks in place, and returns a small tensor to be summed, or None.
+        first: Chunks of the first list of tensors.
+        others: Chunks of further lists of tensors, in the same number and sizes.
+        workers: Whether Python threads process the chunks on the CPU: for drawing noise, which PyTorch does in one
+            thread (its elementwise operations use several), and for passes that a Ctrl-C must not interrupt.
 
     Returns:
-        The sum of the returned tensors in float64 on the CPU, in the order of the chunks; zero if there are none.
+        The sum of the returned tensors, in float64 on the CPU and in the order of the chunks; zero if there are none.
     """
     chunks = list(zip(first, *others, strict=True))
     results: list[Tensor | None] = [None] * len(chunks)
@@ -145,7 +150,7 @@ def over_chunks(
         for error in filter(None, errors):
             raise error
     else:
-        work()  # in the caller's thread, whose current stream is the right one
+        work()  # in the caller's thread, which has the right CUDA stream
     return _total([r for r in results if r is not None])
 
 
@@ -156,7 +161,7 @@ def _executor() -> ThreadPoolExecutor:
         pool = ThreadPoolExecutor(_MAX_WORKERS, "deelbo", initializer=_without_openmp)
         started, all_started = threading.Semaphore(0), threading.Event()
 
-        def hold() -> None:  # so that each of these tasks needs a thread of its own
+        def hold() -> None:  # waits, so that each of these tasks starts a new thread
             started.release()
             all_started.wait()
 
@@ -167,18 +172,18 @@ def _executor() -> ThreadPoolExecutor:
                 started.acquire()
         finally:
             all_started.set()
-            torch.set_num_threads(threads)  # the workers have set the default of threads to come as well
+            torch.set_num_threads(threads)  # the workers have changed the default for later threads as well
         _pool = pool
     return _pool
 
 
 def _without_openmp() -> None:
-    """Keep a worker from starting OpenMP threads of its own.
+    """Keep a worker thread from starting OpenMP threads.
 
-    They would crowd out PyTorch's: with more threads than cores, libgomp stops spinning between parallel regions, and
+    They would hinder PyTorch's: with more threads than cores, libgomp stops spinning between parallel regions, and
     every small operation of the whole process becomes several times slower.
     """
-    torch.get_num_threads()  # takes the default, once; only a setting that comes after is kept
+    torch.get_num_threads()  # reads the default once; only a value set after this is kept
     torch.set_num_threads(1)
 
 
@@ -193,7 +198,7 @@ if hasattr(os, "register_at_fork"):  # threads do not survive a fork
 
 
 def _total(values: Sequence[Tensor]) -> Tensor:
-    """Add up equally shaped tensors in float64, with one synchronisation for each device."""
+    """Return the sum of tensors of the same shape in float64, with one synchronisation for each device."""
     groups: dict[tuple[torch.device, torch.dtype], list[Tensor]] = {}
     for value in values:
         groups.setdefault((value.device, value.dtype), []).append(value)
@@ -202,12 +207,12 @@ def _total(values: Sequence[Tensor]) -> Tensor:
 
 
 def buffer(like: Tensor, slot: int = 0, dtype: torch.dtype | None = None) -> Tensor:
-    """Return this thread's scratch chunk of the same size, dtype and device; its content is arbitrary.
+    """Return this thread's scratch buffer, of the size, dtype and device of a chunk; its content is arbitrary.
 
     Args:
-        like: A chunk.
-        slot: Number of the scratch chunk, where a task needs several.
-        dtype: Another dtype.
+        like: Chunk that gives size, dtype and device.
+        slot: Number of the buffer, for tasks that need several at once.
+        dtype: Data type of the buffer, that of the chunk if None.
     """
     dtype = dtype or like.dtype
     buffers = _workspace.__dict__.setdefault("buffers", {})
@@ -221,9 +226,14 @@ def buffer(like: Tensor, slot: int = 0, dtype: torch.dtype | None = None) -> Ten
 
 
 def standard_normal(like: Tensor, seed: int, k: int) -> Tensor:
-    """Draw N(0, I) noise for chunk k into this thread's scratch chunk number 0.
+    """Return N(0, I) noise for chunk k, in this thread's scratch buffer of slot 0.
 
-    Every chunk has its own seed, so the draw depends neither on the number of threads nor on the order of the work.
+    Every chunk has its own seed, so the noise depends neither on the number of threads nor on their order.
+
+    Args:
+        like: Chunk that gives size, dtype and device.
+        seed: Seed for the whole draw.
+        k: Number of the chunk.
     """
     generators = _workspace.__dict__.setdefault("generators", {})
     generator = generators.get(like.device)
@@ -234,12 +244,12 @@ def standard_normal(like: Tensor, seed: int, k: int) -> Tensor:
 
 
 def wide(chunk: Tensor, slot: int = 0) -> Tensor:
-    """Return a float64 copy in a scratch chunk (the chunk itself where the device has no float64)."""
+    """Return a float64 copy in a scratch buffer, or the chunk itself on a device without float64."""
     return chunk if chunk.device.type == "mps" else buffer(chunk, slot, torch.float64).copy_(chunk)
 
 
 def sum_of_squares(chunk: Tensor) -> Tensor:
-    """Return |chunk|^2, squared and added up in float64."""
+    """Return the sum of squares |chunk|^2, computed in float64."""
     copy = wide(chunk)
     return torch.dot(copy, copy)
 
@@ -248,8 +258,8 @@ def grad_chunks(parameters: Sequence[Tensor], create: bool) -> list[Tensor | Non
     """Return the chunks of the gradients, in the memory layout of their parameters.
 
     Args:
-        parameters: Parameters whose `.grad` is meant.
-        create: Whether a missing gradient becomes zeros, to be added to, or gives None for its chunks.
+        parameters: Parameters whose gradients (`.grad`) are wanted.
+        create: Whether to create zeros for a missing gradient; otherwise its chunks are None.
 
     Raises:
         ValueError: If a gradient is sparse.
@@ -263,7 +273,9 @@ def grad_chunks(parameters: Sequence[Tensor], create: bool) -> list[Tensor | Non
                 continue
             grad = parameter.grad = torch.zeros_like(parameter, requires_grad=False)
         elif grad.layout != torch.strided:
-            raise ValueError("sparse gradients are not supported, since the KL touches every weight: use sparse=False")
+            raise ValueError(
+                "sparse gradients are not supported, because the KL has a gradient everywhere: use sparse=False"
+            )
         elif not aligned(grad, parameter):
             grad = parameter.grad = torch.empty_like(parameter, requires_grad=False).copy_(grad)
         chunks.extend(split(grad))
@@ -271,7 +283,7 @@ def grad_chunks(parameters: Sequence[Tensor], create: bool) -> list[Tensor | Non
 
 
 def add_grad(parameter: Tensor, value: Tensor) -> None:
-    """Add to a parameter's gradient what autograd would have accumulated there."""
+    """Add a value to the gradient of a parameter, or make it the gradient if there is none."""
     if parameter.grad is None:
         parameter.grad = value.clone()
     else:

@@ -1,4 +1,4 @@
-"""Training an existing loop on the objective by hooks, without a change to the loop."""
+"""Hooks that make an existing training loop optimize the objective, without a change to the loop."""
 
 from __future__ import annotations
 
@@ -21,45 +21,48 @@ if TYPE_CHECKING:
 
 
 class Attachment:
-    """The handle of `objective.attach(optimizer)`.
+    """Handle that `objective.attach(optimizer)` returns; until `remove()` is called, hooks work as follows.
 
-    - A forward pass in train mode (with gradients enabled) draws weights from q, unless a draw is waiting for its
-      backward pass already. Forward passes in eval mode, or without gradients, see the means.
-    - The end of the backward pass puts the means back, so a skipped optimizer step, an evaluation or a checkpoint
-      find no noise. A second backward pass through the same graph writes the same draw again. After a Ctrl-C in the
-      forward pass, or an exception in the backward pass, of which PyTorch tells no hook, they come back with the next
-      call of the network, `state_dict()`, `load_state_dict()`, `optimizer.step()` or `remove()`.
-    - `optimizer.step()` first adds the gradient of KL / (kappa N) and updates the prior variances.
+    - A forward pass in train mode with gradients enabled draws weights from q, unless an earlier draw is still waiting
+      for its backward pass. Forward passes in eval mode, or without gradients, use the means.
+    - The end of the backward pass writes the means back, so a skipped optimizer step, an evaluation or a checkpoint
+      never sees noisy weights. A second backward pass through the same graph uses the same draw again. PyTorch calls no
+      hook after a Ctrl-C in the forward pass or an exception in the backward pass: then the means come back with the
+      next call of the network, `state_dict()`, `load_state_dict()`, `optimizer.step()` or `remove()`.
+    - `optimizer.step()` first updates the prior variances and adds the gradient of KL / (kappa N).
 
-    The scale joins the optimizer's first parameter group without weight decay, so that existing schedules apply to it.
+    The scale is added to the optimizer's first parameter group without weight decay, so that its learning-rate schedule
+    applies to the scale as well.
 
     Args:
-        objective: What to train on.
-        optimizer: The loop's optimizer, over all the weights of the posterior.
+        objective: Objective to optimize.
+        optimizer: Optimizer of the training loop; it must have all the weights of the posterior.
 
     Raises:
         ValueError: If the optimizer needs closures, or lacks some of the weights.
-        RuntimeError: If the posterior is attached already.
+        RuntimeError: If the network is attached already.
     """
 
     def __init__(self, objective: DataEmphasizedELBO, optimizer: torch.optim.Optimizer) -> None:
         while isinstance(inner := getattr(optimizer, "optimizer", None), torch.optim.Optimizer):
-            optimizer = inner  # accelerate wraps it
+            optimizer = inner  # unwrap the optimizer of accelerate
         self.objective, self.posterior, self.optimizer = objective, objective.posterior, optimizer
         if unwrap(self.posterior.model) in _attached:
-            raise RuntimeError("the network is attached already: call remove() of that handle first")
+            raise RuntimeError("the network is attached already: call remove() of the earlier handle first")
         self._check_optimizer()
         self._joined = self._join_optimizer()
-        self._key: int | None = None  # of the draw of the latest training forward pass
-        self._backward_pass: int | None = None  # the one at whose end the means come back
-        self._marks: list[tuple[int, int] | None] = []  # of the gradients when the draw began
-        self._mean_in_place: AbstractContextManager[None] | None = None  # during an evaluation amid a draw
+        self._key: int | None = None  # key of the draw of the latest training forward pass
+        self._backward_pass: int | None = None  # id of the backward pass at whose end the means come back
+        self._marks: list[tuple[int, int] | None] = []  # state of the gradients when the draw began
+        self._mean_in_place: AbstractContextManager[None] | None = (
+            None  # entered during an evaluation between a draw and its backward pass
+        )
         self._handles = self._register()
         self.posterior.attachment = self
         _attached.add(unwrap(self.posterior.model))
 
     def remove(self) -> None:
-        """Detach: the means are in place, and the network and the optimizer are as they were before."""
+        """Remove the hooks, write the means back, and take the scale out of the optimizer again."""
         if not self._handles:
             return
         for handle in self._handles:
@@ -84,29 +87,31 @@ class Attachment:
             self.optimizer.state.pop(parameter, None)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> None:
-        """Leave a copy of the posterior unattached."""
+        """Return None, so that a copy of the posterior is not attached."""
 
     # ---- the optimizer ----
 
     def _check_optimizer(self) -> None:
         if isinstance(self.optimizer, torch.optim.LBFGS):
-            raise ValueError("LBFGS evaluates its closure several times a step; attach an optimizer without closures")
+            raise ValueError(
+                "LBFGS calls its closure several times a step: attach an optimizer without closures, such as SGD"
+            )
         groups = {id(p): group for group in self.optimizer.param_groups for p in group["params"]}
         missing = [name for name, p in self.posterior.means.items() if id(p) not in groups]
         if missing:
             raise ValueError(
                 f'the optimizer lacks {len(missing)} weights of the posterior, such as "{missing[0]}": '
-                "give it all trainable parameters, or freeze these before making the posterior"
+                "pass it all trainable parameters, or freeze these before making the posterior"
             )
         if any(groups[id(p)].get("weight_decay") for p in self.posterior.means.values()):
             warnings.warn(
-                "the optimizer's weight decay regularises the weights a second time, beside the learned prior: "
+                "the optimizer's weight decay regularises the weights in addition to the learned prior: "
                 "set weight_decay=0",
                 stacklevel=4,
             )
 
     def _join_optimizer(self) -> list[nn.Parameter]:
-        """Give the scale to the optimizer; weight decay would pull it towards softplus(0) = 0.69, so never under it."""
+        """Add the scale to the optimizer, without weight decay, which would pull it towards softplus(0) = 0.69."""
         present = {id(p) for group in self.optimizer.param_groups for p in group["params"]}
         scale = [p for p in self.posterior.scale_parameters() if id(p) not in present]
         if not scale:
@@ -156,11 +161,11 @@ class Attachment:
 
     @property
     def _drawn(self) -> bool:
-        """Whether the weights are a draw that these hooks made (and not a `sample()` block of the user's)."""
+        """Whether the weights hold a draw that these hooks made, not one of the user's own `sample()` blocks."""
         return self.posterior.sampling and self.posterior.key == self._key
 
     def _before_forward(self, model: nn.Module) -> None:
-        self._handled = sys.exc_info()[1]  # of an except block around the training loop
+        self._handled = sys.exc_info()[1]  # exception of an except block around the training loop
         self._leave_mean()
         if _in_backward():
             return  # a recomputation under activation checkpointing, whose draw is in place
@@ -183,7 +188,7 @@ class Attachment:
                     tensor.register_hook(self._on_gradient(self.posterior.key))
 
     def _on_gradient(self, key: int | None) -> Callable[[Tensor], None]:
-        """Return what runs when a backward pass reaches an output of the forward pass under this draw."""
+        """Return a hook to run when a backward pass reaches an output of the forward pass under this draw."""
 
         def hook(grad: Tensor) -> None:
             if not self._handles or key is None:
@@ -191,17 +196,20 @@ class Attachment:
             if not self.posterior.sampling:
                 self._begin(key)  # a second backward pass
             elif self.posterior.key != key:
-                raise RuntimeError("this backward pass belongs to an earlier draw of the weights than the one in place")
+                raise RuntimeError(
+                    "this backward pass belongs to an earlier draw of the weights than the current one: "
+                    "call backward() before the next training forward pass"
+                )
             task = torch._C._current_graph_task_id()
             if task != self._backward_pass:
                 self._backward_pass = task
                 queue = torch.autograd.Variable._execution_engine.queue_callback
-                queue(lambda: queue(self._after_backward))  # in two steps, to come after DDP has its gradients
+                queue(lambda: queue(self._after_backward))  # queued twice, to run after DDP has reduced the gradients
 
         return hook
 
     def _after_backward(self) -> None:
-        # torch.autograd.grad() on the way to the loss (a gradient penalty) leaves the draw for the pass to come.
+        # torch.autograd.grad() inside the loss (a gradient penalty) keeps the draw for the backward pass that follows.
         if self._drawn and self.posterior.gradient_marks() != self._marks:
             self.pause()
 
@@ -215,7 +223,7 @@ class Attachment:
                 "call the network itself (not its submodules or .forward), in train mode, and not as a whole under "
                 "checkpoint(use_reentrant=True)"
             )
-        # A fused optimizer unscales by itself what a GradScaler has scaled, and the KL with it.
+        # A fused optimizer unscales the gradients itself, so the KL's must have the GradScaler's scale too.
         loss_scale = getattr(self.optimizer, "grad_scale", None)
         self.objective.add_kl_gradient(1.0 if loss_scale is None else float(loss_scale))
 
@@ -228,7 +236,7 @@ class Attachment:
         self._marks = self.posterior.gradient_marks()
 
     def pause(self) -> None:
-        """Put the means back now; a backward pass to come writes its draw again."""
+        """Write the means back now; a later backward pass through the same graph restores its draw."""
         self._leave_mean()
         if self._drawn:  # hidden from autograd, since a second backward pass will find the same draw again
             with torch.autograd._unsafe_preserve_version_counter(tuple(self.posterior.means.values())):
@@ -240,11 +248,11 @@ class Attachment:
             context.__exit__(None, None, None)
 
 
-_attached: weakref.WeakSet[nn.Module] = weakref.WeakSet()  # networks
+_attached: weakref.WeakSet[nn.Module] = weakref.WeakSet()  # networks that are attached now
 
 
 class _Hook:
-    """A hook that copies and pickles of the network do without: an average of the weights is a plain network."""
+    """A hook that is lost when the network is copied or pickled, so that an average of the weights has no hooks."""
 
     def __init__(self, function: Callable[..., None] | None = None) -> None:
         self.function = function
@@ -265,7 +273,7 @@ def _in_backward() -> bool:
 
 
 def _tensors(output: Any) -> Iterator[Tensor]:
-    """Find the tensors in a network's output: nested tuples, lists, dictionaries, model outputs, dataclasses."""
+    """Yield the tensors in a network's output: nested tuples, lists, dictionaries, model outputs, dataclasses."""
     for leaf in tree_leaves(output):
         if isinstance(leaf, Tensor):
             yield leaf

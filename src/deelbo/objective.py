@@ -1,4 +1,4 @@
-"""The data-emphasized ELBO."""
+"""The data-emphasized ELBO, an objective that learns weights and regularisation together."""
 
 from __future__ import annotations
 
@@ -20,13 +20,33 @@ class DataEmphasizedELBO(nn.Module):
     Training minimises -J / (kappa N) = mean NLL + KL / (kappa N), so that learning rates keep their usual meaning.
 
     Args:
-        posterior: q over the weights of a network.
-        prior: p over the same weights.
-        num_data: N, the size of the training set.
-        kappa: How much the data are emphasized. None for max(1, D/N), the paper's choice; 1.0 gives the ELBO.
+        posterior: Posterior q over the weights of a network.
+        prior: Prior p over the same weights.
+        num_data: N, the number of training examples.
+        kappa: Weight of the log-likelihood. None for max(1, D/N), the paper's choice; 1.0 for the ELBO.
 
     Raises:
-        ValueError: If prior and posterior are not about the same weights, or a number is out of range.
+        ValueError: If prior and posterior have different weights, or a number is out of range.
+
+    Example:
+        >>> import torch
+        >>> import deelbo
+        >>> x, y = torch.randn(50, 20), torch.randint(3, (50,))
+        >>> model = torch.nn.Sequential(torch.nn.Linear(20, 16), torch.nn.ReLU(), torch.nn.Linear(16, 3))
+        >>> posterior = deelbo.IsotropicPosterior(model)
+        >>> prior = deelbo.priors.l2_zero(model, head="2")
+        >>> objective = deelbo.DataEmphasizedELBO(posterior, prior, num_data=len(x))
+        >>> optimizer = torch.optim.SGD(posterior.parameters(), lr=0.01)
+        >>> for _ in range(3):
+        ...     optimizer.zero_grad()
+        ...     with posterior.sample():
+        ...         torch.nn.functional.cross_entropy(model(x), y).backward()
+        ...     objective.backward()  # adds the gradient of KL / (kappa N)
+        ...     optimizer.step()
+        >>> sorted(prior.variances)  # learned, one for each group of weights
+        ['backbone', 'head']
+        >>> print(f"{objective.kappa:.2f}")  # D/N = 387/50
+        7.74
     """
 
     def __init__(
@@ -34,7 +54,7 @@ class DataEmphasizedELBO(nn.Module):
     ) -> None:
         super().__init__()
         if num_data < 1:
-            raise ValueError(f"num_data is the size of the training set, at least 1, not {num_data}")
+            raise ValueError(f"num_data, the number of training examples, must be at least 1, not {num_data}")
         kappa = max(1.0, posterior.num_params / num_data) if kappa is None else kappa
         if not 0 < kappa < math.inf:
             raise ValueError(f"kappa must be positive and finite, not {kappa}")
@@ -49,30 +69,30 @@ class DataEmphasizedELBO(nn.Module):
         return torch.tensor([self.num_data, self.kappa], dtype=torch.float64)
 
     def set_extra_state(self, state: Tensor) -> None:
-        """Take N and kappa from a `state_dict`."""
+        """Restore N and kappa from a `state_dict`."""
         self.num_data, self.kappa = int(state[0]), float(state[1])
 
     def named_parameters(
         self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
     ) -> Iterator[tuple[str, nn.Parameter]]:
-        """Iterate over the parameters of the posterior: all that the optimizer should move."""
+        """Iterate over the parameters of the posterior, which are all parameters to optimize."""
         return self.posterior.named_parameters(prefix, recurse, remove_duplicate)
 
     def backward(self, loss_scale: float = 1.0) -> None:
-        """Add the rest of the gradient of mean NLL + KL / (kappa N), after the loss's own `backward()`; once a step.
+        """Add the gradient of KL / (kappa N) to that of the mean NLL; call it once a step, after the `sample()` block.
 
-        First the learned prior variances move to their optimum; there dKL/dv = 0, so they count as constants.
+        First the learned prior variances are set to their optimum, where dKL/dv = 0, so they count as constants.
 
         Args:
-            loss_scale: By what the losses were multiplied and not divided again: `scaler.get_scale()` of a GradScaler
-                whose `unscale_` comes later.
+            loss_scale: Factor by which the gradients are multiplied at this time: `scaler.get_scale()` of a GradScaler
+                whose `unscale_` comes later, else 1.
 
         Raises:
-            RuntimeError: Inside a `sample()` block, if no such block has brought a gradient since the last call, or if
-                the objective is attached.
+            RuntimeError: If it is called inside a `sample()` block, if no such block has given a gradient since the
+                last call, or if the objective is attached to an optimizer.
         """
         if self.posterior.attachment is not None:
-            raise RuntimeError("the objective is attached: optimizer.step() calls this by itself")
+            raise RuntimeError("do not call objective.backward() after attach(): optimizer.step() does so by itself")
         if self.posterior.sampling:
             raise RuntimeError("call objective.backward() after the posterior.sample() block, not inside")
         if not self.posterior.collected:
@@ -83,7 +103,11 @@ class DataEmphasizedELBO(nn.Module):
         self.add_kl_gradient(loss_scale)
 
     def add_kl_gradient(self, loss_scale: float) -> None:
-        """Do what `backward` says, unasked; for hooks."""
+        """Do the work of `backward` without its checks; the hooks of `attach` call it.
+
+        Args:
+            loss_scale: Factor by which the gradients are multiplied at this time.
+        """
         self.posterior.collected, self.posterior.finished = False, True
         self.posterior.average_scale_gradient()
         weight = loss_scale / (self.kappa * self.num_data)
@@ -92,41 +116,65 @@ class DataEmphasizedELBO(nn.Module):
         self.posterior.add_kl_gradient(self.prior.named_groups().values(), weight)
 
     def attach(self, optimizer: torch.optim.Optimizer) -> Attachment:
-        """Train an existing loop on this objective without changing it; see `Attachment`.
+        """Make an existing training loop optimize this objective, by hooks and without changing the loop.
+
+        `Attachment` says what the hooks do.
 
         Args:
-            optimizer: The loop's optimizer, over all the weights of the posterior.
+            optimizer: Optimizer of the loop; it must have all the weights of the posterior.
 
         Returns:
-            A handle whose `remove()` makes the loop what it was.
+            A handle whose `remove()` takes the hooks away again.
 
         Raises:
             ValueError: If the optimizer needs closures, or lacks some of the weights.
+            RuntimeError: If the network is attached already.
+
+        Example:
+            >>> import torch
+            >>> import deelbo
+            >>> model = torch.nn.Linear(20, 3)
+            >>> x, y = torch.randn(10, 20), torch.randint(3, (10,))
+            >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+            >>> prior = deelbo.priors.GaussianPrior({"all": deelbo.priors.PriorGroup(model.parameters())})
+            >>> objective = deelbo.DataEmphasizedELBO(deelbo.IsotropicPosterior(model), prior, num_data=10)
+            >>> handle = objective.attach(optimizer)
+            >>> for _ in range(3):  # the loop of plain training
+            ...     optimizer.zero_grad()
+            ...     torch.nn.functional.cross_entropy(model(x), y).backward()
+            ...     optimizer.step()
+            >>> handle.remove()
+            >>> prior.variances["all"] != 1.0  # learned
+            True
         """
         return Attachment(self, optimizer)
 
     def kl(self) -> Tensor:
-        """Return KL(q || p) at the current prior variances, a float64 number without a graph."""
+        """Return KL(q || p) at the current prior variances, as a float64 number without a graph."""
         return self.prior.kl(self.posterior)
 
     def value(self, log_likelihood: Tensor | float) -> Tensor:
         """Return J = kappa * log_likelihood - KL.
 
         Args:
-            log_likelihood: The (expected) log-likelihood of the whole training set.
+            log_likelihood: Expected log-likelihood under q, summed over the whole training set.
         """
         return self.kappa * torch.as_tensor(log_likelihood).detach().to("cpu", torch.float64) - self.kl()
 
     @torch.no_grad()
     def estimate(self, log_likelihood_fn: Callable[[], Tensor | float], samples: int = 10, seed: int = 0) -> Tensor:
-        """Estimate J with fresh draws from q, in eval mode, as for choosing between finished runs.
+        """Estimate J by Monte Carlo with the network in eval mode, for example to choose between finished runs.
 
         Eval mode because batch normalisation must use the statistics that predictions will use (Appendix B.6).
 
         Args:
-            log_likelihood_fn: Called once a draw; returns the sum over the training set at the weights in place.
+            log_likelihood_fn: Called once for each draw of the weights; returns the log-likelihood summed over the
+                training set.
             samples: Number of draws.
-            seed: Of the draws; the same draws serve all candidates, and training's own sequence is left alone.
+            seed: Seed for the draws, the same for all runs to be compared; the draws of training are not affected.
+
+        Raises:
+            ValueError: If `samples` is below 1, or `log_likelihood_fn` returns more than one number.
         """
         with eval_mode(self.posterior.model):
             values = [v for v, _ in self._draws(log_likelihood_fn, samples, seed)]
@@ -141,9 +189,13 @@ class DataEmphasizedELBO(nn.Module):
         The IWELBO for kappa = 1, a tighter bound than the ELBO; the DE-IWELBO of Appendix B.7 otherwise.
 
         Args:
-            log_likelihood_fn: Called once a draw; returns the sum over the training set at the weights in place.
+            log_likelihood_fn: Called once for each draw of the weights; returns the log-likelihood summed over the
+                training set.
             samples: S, the number of draws.
-            seed: Of the draws.
+            seed: Seed for the draws; the draws of training are not affected.
+
+        Raises:
+            ValueError: If `samples` is below 1, or `log_likelihood_fn` returns more than one number.
         """
         with eval_mode(self.posterior.model):
             terms = [self.kappa * v + ratio for v, ratio in self._draws(log_likelihood_fn, samples, seed, ratios=True)]
@@ -160,7 +212,7 @@ class DataEmphasizedELBO(nn.Module):
                 value = torch.as_tensor(log_likelihood_fn()).detach().to("cpu", torch.float64)
                 if value.numel() != 1:
                     raise ValueError(
-                        f"log_likelihood_fn must return one number, the sum, not shape {list(value.shape)}"
+                        f"log_likelihood_fn must return one number, a sum over the data, not shape {list(value.shape)}"
                     )
                 ratio = self.prior.log_prob() - self.posterior.log_prob() if ratios else torch.zeros(())
             yield value.reshape(()), ratio
@@ -170,9 +222,12 @@ def _check_same_weights(posterior: GaussianPosterior, prior: GaussianPrior) -> N
     random = {id(p): name for name, p in posterior.means.items()}
     covered = {id(p): n for g in prior.named_groups().values() for n, p in zip(g.names, g.weights, strict=True)}
     if missing := [name for key, name in random.items() if key not in covered]:
-        raise ValueError(f"the prior has no group for {len(missing)} weights of the posterior, such as {missing[0]!r}")
+        raise ValueError(
+            f"the prior has no group for {len(missing)} weights of the posterior, such as {missing[0]!r}: "
+            "add a group, or name them in the posterior's `deterministic`"
+        )
     if extra := [name for key, name in covered.items() if key not in random]:
         raise ValueError(
             f"the posterior does not cover {len(extra)} parameters of the prior, such as {extra[0]!r}: "
-            "make both after freezing, and leave deterministic parameters out of the prior"
+            "freeze parameters before making both, and leave deterministic parameters out of the prior"
         )

@@ -1,4 +1,4 @@
-"""Laplace's approximation with a diagonal empirical Fisher, for any network and any Gaussian prior."""
+"""Laplace approximation with a diagonal empirical Fisher, for any network and any Gaussian prior."""
 
 from deelbo.laplace.conditional import Conditional, conditional_likelihood
 from deelbo.laplace.fisher import empirical_fisher

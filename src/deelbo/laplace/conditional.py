@@ -1,4 +1,4 @@
-"""The conditional log marginal likelihood of held-out data given the rest, by sampling (Lotfi et al., 2022)."""
+"""The conditional log marginal likelihood of held-out data given training data (Lotfi et al., 2022), by sampling."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from torch import Tensor
 from deelbo.laplace.posterior import LaplacePosterior
 from deelbo.likelihoods import Categorical, Likelihood
 
-SAMPLES = 20
-TEMPERATURES = (1.0, 0.1, 0.01, 1e-3, 1e-4)
+SAMPLES = 20  # draws of the weights at each temperature
+TEMPERATURES = (1.0, 0.1, 0.01, 1e-3, 1e-4)  # factors of the posterior covariance to choose from
 
 
 @dataclass(frozen=True)
 class Conditional:
-    """What sampling from a posterior says about held-out examples.
+    """Conditional log marginal likelihood of held-out examples, and how it was obtained.
 
     Args:
         value: log p(held-out y | training y).
-        temperature: Temperature of the posterior's covariance, chosen among several.
+        temperature: Factor of the posterior covariance with the best averaged prediction.
         score: How good the averaged prediction of the held-out examples is, larger being better (their accuracy).
     """
 
@@ -42,13 +42,30 @@ def conditional_likelihood(
     """Return the conditional log marginal likelihood at the temperature whose averaged prediction is best.
 
     Args:
-        posterior: Laplace's approximation from the training examples.
-        outputs: Returns the network's outputs for the held-out examples at the weights in place.
+        posterior: Laplace approximation given the training examples.
+        outputs: Function that returns the network's outputs for the held-out examples at the current weights.
         targets: Targets of the held-out examples.
         likelihood: Likelihood of the targets; categorical (classes) if None.
-        samples: Number of draws at each temperature.
-        temperatures: Temperatures to choose from; the first of several that are equally good. One whose draws have no
-            likelihood is chosen only if none has.
+        samples: Number of draws of the weights at each temperature.
+        temperatures: Factors of the posterior covariance to choose from. Of equally good ones the first wins; one
+            whose draws all have likelihood zero is chosen only if this is so at every temperature.
+
+    Returns:
+        The conditional log marginal likelihood, with the chosen temperature and its score.
+
+    Example:
+        >>> import torch
+        >>> from deelbo.laplace import conditional_likelihood, laplace_posterior
+        >>> from deelbo.priors import GaussianPrior, PriorGroup
+        >>> _ = torch.manual_seed(0)
+        >>> model, x = torch.nn.Linear(2, 2), torch.randn(30, 2)
+        >>> y = model(x).argmax(1)
+        >>> prior = GaussianPrior({"all": PriorGroup(model.parameters())})
+        >>> log_likelihood = -torch.nn.functional.cross_entropy(model(x[:20]), y[:20], reduction="sum").item()
+        >>> posterior = laplace_posterior(model, prior, [(x[:20], y[:20])], log_likelihood)
+        >>> held_out = conditional_likelihood(posterior, lambda: model(x[20:]), y[20:])
+        >>> held_out.value < 0 and held_out.score > 0.8
+        True
     """
     likelihood = likelihood or Categorical()
     candidates = []
@@ -61,11 +78,11 @@ def conditional_likelihood(
                 average = average + likelihood.averageable(drawn) / samples
         score = likelihood.score(likelihood.prediction(average), targets)
         candidates.append(Conditional(log_mean(torch.stack(log_likelihoods)), temperature, score))
-    # Draws from a posterior without bounds (a flat prior, and weights that no example moves) have no likelihood.
+    # Under a flat prior, weights that no example depends on have an infinite variance; such draws have likelihood zero.
     return max(candidates, key=lambda candidate: (candidate.value > -math.inf, candidate.score))
 
 
 def log_mean(log_likelihoods: Tensor) -> float:
-    """Return log( 1/S sum_s p(y | theta_s) ) from the S values log p(y | theta_s), each a sum over all examples."""
+    """Return log( 1/S sum_s p(y | theta_s) ) from S values log p(y | theta_s), each summed over all examples."""
     value = float(torch.logsumexp(log_likelihoods, 0)) - math.log(len(log_likelihoods))
     return value if math.isfinite(value) else -math.inf

@@ -1,4 +1,4 @@
-"""The diagonal of the empirical Fisher information, from the gradient of every single example."""
+"""The diagonal of the empirical Fisher information, from the gradients of single examples."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from deelbo._modules import eval_mode, unwrap
 from deelbo.likelihoods import Categorical, Likelihood
 from deelbo.training.batches import Inputs, network_output
 
-MEMORY = 2**30  # bytes for the gradients of the examples that are computed at once
+MEMORY = 2**30  # bytes for the gradients of the examples that are processed at once
 
 
 def empirical_fisher(
@@ -25,18 +25,29 @@ def empirical_fisher(
 ) -> list[Tensor]:
     r"""Return F_d = sum_n ( d log p(y_n | x_n, theta) / d theta_d )^2, in eval mode, so that examples are independent.
 
-    Several examples at once by `torch.func`, as many as the memory allows; a network that `vmap` cannot follow (such as
-    one that looks at its attention mask) is run on one example after the other, which is as fast on a CPU.
+    `torch.func` processes several examples at once, as many as the memory allows. A network that `vmap` cannot handle
+    (such as one whose control flow depends on its attention mask) is run on single examples, as fast as this on a CPU.
 
     Args:
-        network: Any network that gives logits, bare or wrapped for data parallelism. Its modes are left as they were.
-        weights: Parameters of it.
-        batches: Inputs and labels.
+        network: Network that returns logits, bare or wrapped for data parallelism. Its train or eval mode is kept.
+        weights: Parameters of the network whose Fisher information is wanted.
+        batches: Batches of inputs and targets.
         likelihood: Likelihood of the targets; categorical (classes) if None.
-        memory: Bytes for the gradients of examples at once.
+        memory: Bytes for the gradients of the examples that are processed at once.
 
     Returns:
-        One tensor for each weight, of the same shape.
+        The diagonal of the Fisher information, one tensor for each weight, of the same shape.
+
+    Example:
+        >>> import torch
+        >>> from deelbo.laplace import empirical_fisher
+        >>> model = torch.nn.Linear(4, 3)
+        >>> x, y = torch.randn(10, 4), torch.randint(3, (10,))
+        >>> fisher = empirical_fisher(model, list(model.parameters()), [(x[:5], y[:5]), (x[5:], y[5:])])
+        >>> [list(f.shape) for f in fisher]
+        [[3, 4], [3]]
+        >>> all(bool((f >= 0).all()) for f in fisher)
+        True
     """
     bare = unwrap(network)
     squares = _Squares(bare, weights, likelihood or Categorical())
@@ -65,14 +76,14 @@ class _Squares:
         self.network, self.likelihood = network, likelihood
 
     def add_together(self, inputs: Inputs, labels: Tensor) -> bool:
-        """Add several examples' at once; False if `vmap` cannot follow the network."""
+        """Add the squared gradients of several examples at once; return False if `vmap` cannot handle the network."""
         try:
             with warnings.catch_warnings(), torch.no_grad():  # nothing else needs a graph
-                warnings.simplefilter("ignore")  # of operations that vmap runs one by one
+                warnings.simplefilter("ignore")  # about operations that vmap runs one by one
                 values = {name: weight.detach() for name, weight in self.weights.items()}
                 gradients = vmap(grad(self._loss_of_one), in_dims=(None, 0, 0))(values, inputs, labels)
         except (RuntimeError, NotImplementedError, ValueError, TypeError):
-            return False  # what is wrong with the network itself, running it on one example will say
+            return False  # an error of the network itself is raised again by add_one()
         for name, gradient in gradients.items():
             self.total[name].add_(gradient.square().sum(0))  # not in place: gradients may share memory
         return True
@@ -85,7 +96,7 @@ class _Squares:
         return self.likelihood(output if isinstance(output, Tensor) else output.logits, label[None])
 
     def add_one(self, inputs: Inputs, labels: Tensor) -> None:
-        """Add one example's, from a batch of one."""
+        """Add the squared gradient of one example, given as a batch of one."""
         with torch.enable_grad():
             value = self.likelihood(network_output(self.network, inputs), labels)
             gradients = torch.autograd.grad(value, list(self.weights.values()), allow_unused=True)

@@ -1,6 +1,6 @@
-r"""A Gaussian around the weights with the curvature of the log posterior there: Laplace's approximation.
+r"""The Laplace approximation: a Gaussian around the weights with the curvature of the log posterior there.
 
-In each group of the prior N(mean, v Sigma), with p = 1/v and the Fisher diagonal F,
+In each group with the prior N(mean, v Sigma), precision p = 1/v and the diagonal F of the Fisher information,
 
     q(theta) = N(theta*, H^-1),    H = diag(F) + p Sigma^-1.
 
@@ -26,7 +26,7 @@ from deelbo.likelihoods import Likelihood
 from deelbo.priors import GaussianPrior, PriorGroup
 from deelbo.training.batches import Inputs
 
-BOUND = 1e12  # of variances and precisions, where nothing holds them; beyond, float32 gradients overflow
+BOUND = 1e12  # upper bound of prior variances and precisions; beyond it, float32 gradients overflow
 
 
 def laplace_posterior(
@@ -37,35 +37,62 @@ def laplace_posterior(
     share: float = 1.0,
     likelihood: Likelihood | None = None,
 ) -> LaplacePosterior:
-    """Return Laplace's approximation of a classifier at its weights.
+    """Return the Laplace approximation of a classifier's posterior at its current weights.
 
     Args:
-        network: Any network that gives logits.
-        prior: Over its trainable parameters.
-        batches: Inputs and labels of the training set, or of some of it.
-        log_likelihood: The sum over the training set.
-        share: How much of the training set the batches are.
+        network: Network that returns logits, or whatever the likelihood takes.
+        prior: Prior over its trainable parameters.
+        batches: Batches of inputs and targets: the training set, or a random part of it.
+        log_likelihood: log p(y | theta*) at the current weights, summed over the whole training set.
+        share: Fraction of the training set that the batches contain.
         likelihood: Likelihood of the targets; categorical (classes) if None.
 
     Raises:
         ValueError: If a weight is complex.
+
+    Example:
+        >>> import torch
+        >>> from deelbo.laplace import laplace_posterior
+        >>> from deelbo.priors import GaussianPrior, PriorGroup
+        >>> model = torch.nn.Linear(4, 3)
+        >>> x, y = torch.randn(20, 4), torch.randint(3, (20,))
+        >>> prior = GaussianPrior({"all": PriorGroup(model.parameters())})
+        >>> log_likelihood = -torch.nn.functional.cross_entropy(model(x), y, reduction="sum").item()
+        >>> posterior = laplace_posterior(model, prior, [(x, y)], log_likelihood)
+        >>> before = posterior.log_marginal_likelihood()
+        >>> posterior.best_variances()  # learn the prior variance
+        >>> posterior.log_marginal_likelihood() >= before
+        True
     """
     groups = prior.named_groups()
     weights = [weight for group in groups.values() for weight in group.weights]
     if any(weight.is_complex() for weight in weights):
-        raise ValueError("Laplace's approximation is for real weights, and some are complex")
+        raise ValueError("the Laplace approximation is for real weights, and some weights of the prior are complex")
     fisher = iter(empirical_fisher(network, weights, batches, likelihood))
     scaled = {name: [next(fisher).div_(share) for _ in group.weights] for name, group in groups.items()}
     return LaplacePosterior(prior, scaled, log_likelihood)
 
 
 class LaplacePosterior:
-    """Laplace's approximation at the weights in place, with a diagonal Fisher (Immer et al., 2021).
+    """Laplace approximation at the current weights, with a diagonal Fisher (Immer et al., 2021).
 
     Args:
-        prior: Whose groups hold the network's weights; `best_variances` changes its variances.
-        fisher: By group, F as tensors shaped like the group's weights.
-        log_likelihood: log p(y | theta*), the sum over the training set.
+        prior: Prior whose groups contain the network's weights; `best_variances` changes its variances.
+        fisher: Diagonal F of the Fisher information by the name of the group, as tensors shaped like its weights.
+        log_likelihood: log p(y | theta*), summed over the training set.
+
+    Example:
+        >>> import torch
+        >>> from deelbo.laplace import LaplacePosterior
+        >>> from deelbo.priors import GaussianPrior, PriorGroup
+        >>> weight = torch.nn.Parameter(torch.zeros(3))
+        >>> prior = GaussianPrior({"all": PriorGroup([weight])})  # N(0, I)
+        >>> posterior = LaplacePosterior(prior, {"all": [torch.full((3,), 99.0)]}, log_likelihood=-5.0)
+        >>> with posterior.sample(seed=0):  # a draw from N(0, I / (99 + 1))
+        ...     0 < weight.abs().max() < 0.5
+        tensor(True)
+        >>> print(f"{posterior.log_marginal_likelihood():.2f}")  # -5 - 3/2 log(100)
+        -11.91
     """
 
     def __init__(self, prior: GaussianPrior, fisher: Mapping[str, Sequence[Tensor]], log_likelihood: float) -> None:
@@ -74,46 +101,46 @@ class LaplacePosterior:
 
     def log_marginal_likelihood(self) -> float:
         r"""Return log p(y) \approx log p(y | theta*) + log p(theta*) - 1/2 log det(H / 2 pi)."""
-        size = sum(each.group.num_params for each in self.groups)
-        log_det = sum(each.log_det() for each in self.groups)
+        size = sum(group.group.num_params for group in self.groups)
+        log_det = sum(group.log_det() for group in self.groups)
         return self.log_likelihood + float(self.prior.log_prob()) + 0.5 * (size * math.log(2 * math.pi) - log_det)
 
     def best_variances(self) -> None:
-        """Set every learned prior variance to where the log marginal likelihood has its only maximum."""
-        for each in self.groups:
-            if each.group.learned:
-                each.group.variance = each.best_variance()
+        """Set every learned prior variance to the value that maximises the log marginal likelihood."""
+        for group in self.groups:
+            if group.group.learned:
+                group.group.variance = group.best_variance()
 
     @contextmanager
     def sample(self, seed: int, temperature: float = 1.0) -> Iterator[None]:
         """Let the weights be a draw from N(theta*, temperature H^-1) inside the block.
 
         Args:
-            seed: Of the draw.
-            temperature: Of the covariance.
+            seed: Seed for the draw.
+            temperature: Factor of the covariance; 1 draws from the Laplace approximation itself.
         """
-        weights = [weight for each in self.groups for weight in each.group.weights]
-        kept = [weight.detach().clone() for weight in weights]
+        weights = [weight for group in self.groups for weight in group.group.weights]
+        means = [weight.detach().clone() for weight in weights]
         try:
             with torch.no_grad():
-                for number, each in enumerate(self.groups):
-                    each.add_noise(mix(seed, number), math.sqrt(temperature))
+                for number, group in enumerate(self.groups):
+                    group.add_noise(mix(seed, number), math.sqrt(temperature))
             yield
         finally:
             with torch.no_grad():
-                for weight, value in zip(weights, kept, strict=True):
-                    weight.copy_(value)
+                for weight, mean in zip(weights, means, strict=True):
+                    weight.copy_(mean)
 
 
 class _Group:
-    """One group: its Fisher F, and Sigma^-1 = diag(a) - B B^T of its prior."""
+    """A group of weights: its Fisher diagonal F, and Sigma^-1 = diag(a) - B B^T of its prior."""
 
     def __init__(self, group: PriorGroup, fisher: Sequence[Tensor]) -> None:
         self.group, self.fisher = group, list(fisher)
         self.rank = len(group.covariance.inverse_part(0, group.weights[0])[1])
 
     def _parts(self, precision: float) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        """Yield F, P and B^T of each weight, flat; B^T is [K, size]."""
+        """Yield the flat F and P and the B^T [K, size] of each weight, at the prior precision p."""
         for i, (fisher, weight) in enumerate(zip(self.fisher, self.group.weights, strict=True)):
             inverse, columns = self.group.covariance.inverse_part(i, weight)
             yield fisher.flatten(), fisher.flatten() + precision * inverse, columns
@@ -142,18 +169,18 @@ class _Group:
         return total + float(torch.logdet(identity - precision * self._low_rank(precision)))
 
     def effective_number(self, precision: float) -> float:
-        """Return gamma = tr(H^-1 diag(F)), how many weights the data determine (MacKay, 1992)."""
+        """Return gamma = tr(H^-1 diag(F)), the number of weights that the data determine (MacKay, 1992)."""
         gamma = sum(float((f / d).sum(dtype=torch.float64)) for f, d, _ in self._parts(precision))
         if self.rank:
             gamma += float((self._inner(precision) * self._low_rank(precision, weighted=True)).sum())
         return gamma
 
     def best_variance(self) -> float:
-        r"""Return 1/p where the log marginal likelihood has its maximum.
+        r"""Return the variance v = 1/p that maximises the log marginal likelihood.
 
-        With s = d^T Sigma^-1 d, its derivative in log p is (gamma(p) - p s) / 2: gamma falls and p s rises with p, so
-        there is one maximum, the one that 100 steps of Adam find. In u = log p, log gamma(p) - u - log s has a slope
-        between -2 and -1, so a step of 2/3 of it leaves at most a third of the error, from anywhere.
+        With s = d^T Sigma^-1 d, the derivative in log p is (gamma(p) - p s) / 2: gamma falls and p s rises with p, so
+        there is one maximum, the same that 100 steps of Adam find. As a function of u = log p, log gamma(p) - u - log s
+        has a slope between -2 and -1, so adding 2/3 of it to u leaves at most a third of the error, from any start.
         """
         scatter = self.group.quadratic()[0]
         if scatter <= 0:
@@ -170,7 +197,7 @@ class _Group:
         return math.exp(-logarithm)
 
     def add_noise(self, seed: int, scale: float) -> None:
-        """Add scale * (P^-1/2 z + P^-1 B C^1/2 z') to the weights."""
+        """Add scale * (P^-1/2 z + P^-1 B C^1/2 z') to the weights, where z and z' are standard normal."""
         generator = torch.Generator().manual_seed(seed)
         precision = 1 / self.group.variance
         mixed = torch.zeros(0)

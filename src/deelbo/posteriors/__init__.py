@@ -1,4 +1,4 @@
-"""Posteriors over the weights of a network."""
+"""Gaussian posteriors over the weights of a network."""
 
 from deelbo.posteriors.base import GaussianPosterior
 from deelbo.posteriors.diagonal import DiagonalPosterior

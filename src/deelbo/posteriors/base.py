@@ -1,7 +1,8 @@
-"""What the Gaussian posteriors share: which weights they perturb, and how a draw begins and ends.
+"""Base class of the Gaussian posteriors: which weights are random, and how a draw of them begins and ends.
 
 Outside a `sample()` block the network's parameters hold the mean of q; inside they hold a draw, written in place,
-so any module works. The means are kept beside it and the noise is recovered as draw - mean: one extra copy in all.
+so any module works. During a draw the means are stored in a copy, and the noise is recovered as draw - mean, so this
+takes the memory of one extra copy of the weights.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ if TYPE_CHECKING:
 
 
 def inverse_softplus(value: float) -> float:
-    """Return u with softplus(u) = value, accurately for tiny values too.
+    """Return u with softplus(u) = value, accurate also for tiny values.
 
     Raises:
-        ValueError: If the value is no scale that float32 could use.
+        ValueError: If the value is not between 1e-30 and 1e30, outside of which float32 would fail.
     """
     if not 1e-30 < value < 1e30:
         raise ValueError(f"a scale must be positive, between 1e-30 and 1e30, not {value}")
@@ -40,15 +41,16 @@ class GaussianPosterior(nn.Module, ABC):
     """A Gaussian q over the trainable parameters of a network; see `IsotropicPosterior` and `DiagonalPosterior`.
 
     Args:
-        model: Any network: bare, compiled, or wrapped for data parallelism.
-        init_scale: Where the scale starts; the paper's value for fine-tuning.
-        deterministic: Names (or prefixes) of parameters that stay point estimates, learned by gradient beside q:
-            hyperparameters of a likelihood or a kernel that live inside the network.
-        seed: Seed of the sequence of draws; taken from PyTorch's global generator if None.
-        synchronize: Whether data-parallel processes share their draws, as they must under DDP.
+        model: Network whose trainable parameters become random: bare, compiled, or wrapped for data parallelism.
+        init_scale: Initial standard deviation of q; the default is the paper's value for fine-tuning.
+        deterministic: Names (or prefixes) of parameters that are learned as point estimates instead of getting a
+            distribution, such as hyperparameters of a likelihood or a kernel inside the network.
+        seed: Seed for the random draws; taken from PyTorch's global generator if None.
+        synchronize: Whether data-parallel processes use the same draws, as they must under DDP.
 
     Raises:
-        ValueError: If there is nothing to learn, a name matches nothing, or a weight cannot carry noise.
+        ValueError: If no parameter is trainable, a name in `deterministic` matches none, or noise cannot be added to a
+            weight (half precision, shared memory).
     """
 
     def __init__(
@@ -70,22 +72,22 @@ class GaussianPosterior(nn.Module, ABC):
         self._points = {name: p for name, p in everything.items() if name in points}
         self._means = {name: p for name, p in everything.items() if name not in points}
         if not self._means:
-            raise ValueError("every trainable parameter is deterministic, so q would be empty")
+            raise ValueError("every trainable parameter is deterministic, so q would be empty: name fewer of them")
         self._random = list(self._means.values())
         check_memory(self._means)
         if seed is not None and not 0 <= seed < 2**63:
             raise ValueError(f"seed must be from 0 to 2**63 - 1, not {seed}")
         self.seed = int(torch.randint(2**62, ())) if seed is None else seed
-        self.draws = 0  # how many of the sequence have been drawn
+        self.draws = 0  # number of draws so far
         self._synchronize = synchronize
-        self._agreed = False  # with the other processes, on the sequence of draws
-        self._open: int | None = None  # the key of the draw in place
-        self._swapped = False  # inside at_mean(): the means are in place, the draw is in `_saved`
-        self._tracking = False  # whether backward passes of this draw count
-        self.attachment: Attachment | None = None  # the hooks that draw by themselves
-        self.collected = False  # whether a draw has brought gradients since objective.backward()
+        self._agreed = False  # whether the data-parallel processes have the same seed and number of draws
+        self._open: int | None = None  # key of the draw that the weights hold
+        self._swapped = False  # inside at_mean(): the weights hold the means, `_saved` holds the draw
+        self._tracking = False  # whether to collect the gradients of this draw
+        self.attachment: Attachment | None = None  # the hooks of objective.attach(), if any
+        self.collected = False  # whether a draw has given gradients since objective.backward()
         self.finished = False  # whether objective.backward() has been called since the last draw
-        self._marks: list[tuple[int, int] | None] = []  # of the gradients when the draw began
+        self._marks: list[tuple[int, int] | None] = []  # state of the gradients when the draw began
         self._saved: list[Tensor] = []
         self._kept = bytearray()
         self._weight_cache, self._saved_cache = ChunkCache(), ChunkCache()
@@ -94,12 +96,12 @@ class GaussianPosterior(nn.Module, ABC):
 
     @property
     def model(self) -> nn.Module:
-        """The network as it was given."""
+        """The network that was passed to the constructor."""
         return self._model[0]
 
     @property
     def means(self) -> dict[str, nn.Parameter]:
-        """The parameters that q is about, by name."""
+        """The random parameters by name; outside a draw they hold the mean of q."""
         return dict(self._means)
 
     @property
@@ -109,58 +111,58 @@ class GaussianPosterior(nn.Module, ABC):
 
     @property
     def device(self) -> torch.device:
-        """Where the first weight lives."""
+        """Device of the first random weight."""
         return self._random[0].device
 
     def named_parameters(
         self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
     ) -> Iterator[tuple[str, nn.Parameter]]:
-        """Iterate over all that the optimizer should move: means, deterministic parameters, unconstrained scale."""
+        """Iterate over all parameters to optimize: means, deterministic parameters and the unconstrained scale."""
         for name, parameter in {**self._means, **self._points}.items():
             yield f"{prefix}.{name}" if prefix else name, parameter
         yield from super().named_parameters(prefix, recurse, remove_duplicate)
 
     def scale_parameters(self) -> list[nn.Parameter]:
-        """Return the unconstrained scale: what an optimizer over the network's own parameters lacks."""
+        """Return the parameters of the unconstrained scale, which `model.parameters()` does not include."""
         return [p for module in self.modules() for p in module._parameters.values() if p is not None]
 
     def get_extra_state(self) -> Tensor:
-        """Return the place in the sequence of draws, for `state_dict` (the network's own has the means)."""
+        """Return seed and number of draws, for `state_dict`; the means are in the network's own `state_dict`."""
         return torch.tensor([self.seed, self.draws], dtype=torch.int64)
 
     def set_extra_state(self, state: Tensor) -> None:
-        """Take the place in the sequence of draws from a `state_dict`."""
+        """Restore seed and number of draws from a `state_dict`."""
         self.seed, self.draws = state.tolist()
 
     # ---- drawing ----
 
     @property
     def key(self) -> int | None:
-        """Names the draw in place; None if there is none."""
+        """Key (a hashed seed) of the draw that the weights hold; None outside a draw."""
         return self._open
 
     @property
     def sampling(self) -> bool:
-        """Whether the weights are a draw now."""
+        """Whether the weights currently hold a draw instead of the means."""
         return self._open is not None
 
     @contextmanager
     def sample(self, seed: int | None = None) -> Iterator[None]:
-        """Make the network's weights a draw from q inside the block, and the mean again, bit for bit, after it.
+        """Let the network's weights be a draw from q inside the block; afterwards they are the mean again, bit for bit.
 
-        Call `loss.backward()` inside. On leaving, the gradient of the loss with respect to the scale is added to the
-        scale's `.grad`, as autograd would do; so several blocks add up, and so do several backward passes in one.
+        Call `loss.backward()` inside. At the end of the block, the gradient of the loss with respect to the scale is
+        added to the scale's `.grad`. Gradients of several blocks, or of several backward passes in one, add up.
 
         Args:
-            seed: A fixed draw, which leaves the sequence of the other draws as it is; None for the next one.
+            seed: Seed for this draw alone, which does not affect later draws; None for the next random draw.
 
         Raises:
-            RuntimeError: If the block is nested, or the network has changed after the posterior was made.
+            RuntimeError: If the block is nested, or the network was changed after the posterior was made.
         """
         if self.attachment is not None:
             self.attachment.pause()  # its pending backward pass, if there is one, writes its draw again
         if self.sampling:
-            raise RuntimeError("the weights are a draw already: posterior.sample() blocks cannot be nested")
+            raise RuntimeError("posterior.sample() blocks cannot be nested: leave the outer block first")
         # Without gradients nothing in the block depends on the draw after it, so a graph from before stays valid.
         unseen = torch.autograd._unsafe_preserve_version_counter(tuple(self._random))
         with nullcontext() if torch.is_grad_enabled() else unseen:
@@ -171,13 +173,13 @@ class GaussianPosterior(nn.Module, ABC):
                 if versions != [p._version for p in self._random]:
                     raise RuntimeError(
                         "the weights were changed inside the posterior.sample() block, and the change is lost: "
-                        "call optimizer.step() after it"
+                        "call optimizer.step() after the block"
                     )
             finally:
                 self.end()
 
     def next_key(self) -> int:
-        """Return the key of the next draw in the sequence."""
+        """Return the key of the next random draw, and count it."""
         if self._synchronize and not self._agreed and _distributed.active():
             self.seed, self.draws = _distributed.broadcast_integers([self.seed, self.draws], self.device)
             self._agreed = True
@@ -186,17 +188,17 @@ class GaussianPosterior(nn.Module, ABC):
         return key
 
     def begin(self, key: int, track: bool | None = None) -> None:
-        """Write the draw of this key into the weights; `sample()` is this and `end()`.
+        """Write a draw into the weights, until `end()`; prefer `sample()`, which calls both.
 
         Args:
-            key: Names the draw.
-            track: Whether backward passes will come; where gradients are enabled if None.
+            key: Key of the draw; the same key gives the same noise.
+            track: Whether backward passes follow, whose gradients count; if None, whether gradients are enabled.
         """
         weights = self._weights()
         saved = self._saved_cache(self._saved)
         torch.clear_autocast_cache()  # or an autocast block around this one would go on with the old weights
         self._tracking = torch.is_grad_enabled() if track is None else track
-        self._kept = bytearray(len(weights))  # of which chunks the mean is saved, so that end() can always be called
+        self._kept = bytearray(len(weights))  # 1 for each chunk whose mean is saved, so that end() can always be called
         self._open = key
         try:
             self._perturb(key, weights, saved, self._kept)
@@ -212,7 +214,7 @@ class GaussianPosterior(nn.Module, ABC):
         scales = self.scale_parameters()
         fresh = self.finished or not any(self._marks)
         if fresh or not all(raw.grad is None or bool(raw.grad.isfinite().all()) for raw in scales):
-            # A new step, or one that a GradScaler has skipped; model.zero_grad() has not cleared the scale's gradient.
+            # A new step, or one that a GradScaler has skipped: clear what model.zero_grad() does not clear.
             for raw in scales:
                 raw.grad = None
         if not fresh:
@@ -221,11 +223,11 @@ class GaussianPosterior(nn.Module, ABC):
         self.finished = False
 
     def gradient_marks(self) -> list[tuple[int, int] | None]:
-        """Return marks that change whenever a gradient is accumulated."""
+        """Return identity and version of each gradient, which change whenever a gradient is accumulated."""
         return [None if p.grad is None else (id(p.grad), p.grad._version) for p in self._random]
 
     def end(self) -> None:
-        """Write the means back, bit for bit, and add the loss's gradient to the scale's, if there is a draw."""
+        """End a draw: write the means back, bit for bit, and add the gradient of the loss to the scale's `.grad`."""
         if not self.sampling:
             return
         if self._swapped:
@@ -249,7 +251,7 @@ class GaussianPosterior(nn.Module, ABC):
 
     @contextmanager
     def at_mean(self) -> Iterator[None]:
-        """Put the means in place inside the block, also in the middle of a draw, which comes back after it."""
+        """Let the weights be the means inside the block; a draw that was begun before comes back afterwards."""
         outermost = self.sampling and not self._swapped
         if outermost:
             self._swap()
@@ -274,14 +276,14 @@ class GaussianPosterior(nn.Module, ABC):
                 torch.clear_autocast_cache()
 
     def average_scale_gradient(self) -> None:
-        """Agree with the other data-parallel processes on the loss's gradient of the scale."""
+        """Average the gradient of the scale over the data-parallel processes."""
         if self._synchronize and _distributed.active():
             for raw in self.scale_parameters():
                 if raw.grad is not None:
                     _distributed.average_(raw.grad, self.device)
 
     def _weights(self) -> list[Tensor]:
-        """Return the chunks of the weights, after a look whether these still are the network's."""
+        """Return the chunks of the weights, after checking that they are still the network's trainable parameters."""
         current = trainable(self.model)
         for name, parameter in self._means.items():
             if current.get(name) is not parameter:
@@ -299,35 +301,35 @@ class GaussianPosterior(nn.Module, ABC):
     def _grads(self) -> list[Tensor | None]:
         return grad_chunks(self._random, create=False)
 
-    # ---- what a subclass knows ----
+    # ---- implemented by subclasses ----
 
     @abstractmethod
     def _make_scale(self, raw: float) -> None:
-        """Make the unconstrained scale as parameters of this module, starting at `raw`."""
+        """Register the unconstrained scale as parameters of this module, with the initial value `raw`."""
 
     @abstractmethod
     def _perturb(self, key: int, weights: list[Tensor], saved: list[Tensor], kept: bytearray) -> None:
-        """Save the means, marking each chunk in `kept`, and add noise to the weights."""
+        """Copy the means to `saved`, set `kept` to 1 for each copied chunk, and add noise to the weights."""
 
     @abstractmethod
     def _collect(self, sign: float, weights: list[Tensor], saved: list[Tensor], restore: bool) -> None:
-        """Add sign * d loss / d scale to the scale's gradient, and write the means back if `restore`."""
+        """Add sign * d loss / d scale to the gradient of the scale, and write the means back if `restore`."""
 
     @abstractmethod
     def log_prob(self) -> Tensor:
-        """Return log q at the weights in place."""
+        """Return log q(theta) at the current weights."""
 
     @abstractmethod
     def log_det(self, group: PriorGroup) -> float:
-        """Return log det S of the group's weights, where q has covariance S."""
+        """Return log det S, where S is the covariance of q over the weights of the group."""
 
     @abstractmethod
     def trace(self, group: PriorGroup) -> float:
-        """Return tr(Sigma_g^-1 S) over the group's weights."""
+        """Return tr(Sigma_g^-1 S), where S is the covariance of q over the weights of the group."""
 
     @abstractmethod
     def add_kl_gradient(self, groups: Iterable[PriorGroup], weight: float) -> None:
-        """Add weight * d KL / d scale to the scale's gradient."""
+        """Add weight * d KL / d scale to the gradient of the scale."""
 
 
 def _restore(k: int, weight: Tensor, saved: Tensor) -> None:

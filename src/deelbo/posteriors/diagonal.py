@@ -1,4 +1,4 @@
-"""A scale for every weight: twice the parameters, for researchers who compare."""
+"""The mean-field posterior: one scale for every weight, so twice the parameters; for comparisons."""
 
 from __future__ import annotations
 
@@ -27,27 +27,36 @@ if TYPE_CHECKING:
 
 
 class DiagonalPosterior(GaussianPosterior):
-    r"""q(theta) = N(theta | mean, diag(scale^2)) with one learned scale a weight.
+    r"""q(theta) = N(theta | mean, diag(scale^2)) with one learned scale for each weight (mean field).
 
-    The same interface as `IsotropicPosterior`; `scale` is the vector of all D scales in the order of `means`.
+    It has the interface of `IsotropicPosterior`, but `scale` is a vector of D scales, in the order of `means`.
+    See `GaussianPosterior` for the arguments.
 
-    The arguments are those of `GaussianPosterior`.
+    Example:
+        >>> import torch
+        >>> from deelbo import DiagonalPosterior
+        >>> model = torch.nn.Linear(3, 2)
+        >>> posterior = DiagonalPosterior(model, init_scale=0.1)
+        >>> posterior.scale.shape  # 3 * 2 weights and 2 biases
+        torch.Size([8])
+        >>> sum(p.numel() for p in posterior.parameters())  # means and scales
+        16
     """
 
     def _make_scale(self, raw: float) -> None:
         for name, parameter in self._means.items():
             if parameter.is_complex():
-                raise ValueError(f'parameter "{name}" is complex; DiagonalPosterior takes real weights only')
+                raise ValueError(f'parameter "{name}" is complex: use IsotropicPosterior, or real weights')
         self.raw_scale = nn.ParameterList(torch.full_like(p, raw, requires_grad=False) for p in self._random)
         self._raw_cache = ChunkCache()
 
     @property
     def scale(self) -> Tensor:
-        """sigma_q, a positive vector of length D."""
+        """Standard deviations sigma_q of all weights, a positive vector of length D."""
         return torch.cat([F.softplus(raw).flatten() for raw in self.raw_scale])
 
     def log_prob(self) -> Tensor:
-        """Return log q(theta) at the weights in place."""
+        """Return log q(theta) at the current weights: at a draw inside `sample()`, else at the mean."""
         drawn = self.sampling and not self._swapped
 
         def task(k: int, weight: Tensor, mean: Tensor, raw: Tensor) -> Tensor:
@@ -60,7 +69,7 @@ class DiagonalPosterior(GaussianPosterior):
         return -value - 0.5 * self.num_params * math.log(2 * math.pi)
 
     def log_det(self, group: PriorGroup) -> float:
-        """Return sum_i log scale_i^2 over the group."""
+        """Return log det S = sum_i log scale_i^2 over the weights of the group."""
 
         def task(k: int, raw: Tensor) -> Tensor:
             return 2 * _softplus(raw).log_().sum(dtype=torch.float64)
@@ -68,7 +77,7 @@ class DiagonalPosterior(GaussianPosterior):
         return float(over_chunks(task, self._raw(group.weights)))
 
     def trace(self, group: PriorGroup) -> float:
-        """Return sum_i scale_i^2 (Sigma_g^-1)_ii."""
+        """Return tr(Sigma_g^-1 S) = sum_i scale_i^2 (Sigma_g^-1)_ii over the weights of the group."""
 
         def task(k: int, raw: Tensor, inverse: Tensor | None) -> Tensor:
             squares = _softplus(raw).square_()
@@ -77,7 +86,7 @@ class DiagonalPosterior(GaussianPosterior):
         return float(over_chunks(task, self._raw(group.weights), group.inverse_diagonal()))
 
     def add_kl_gradient(self, groups: Iterable[PriorGroup], weight: float) -> None:
-        """Add weight * dKL/dscale_i, where dKL/dscale_i = scale_i (Sigma_g^-1)_ii / v_g - 1 / scale_i."""
+        """Add weight * dKL/dscale to its gradient; dKL/dscale_i = scale_i (Sigma_g^-1)_ii / v_g - 1 / scale_i."""
         for group in groups:
             variance = group.variance
 
@@ -90,7 +99,7 @@ class DiagonalPosterior(GaussianPosterior):
             over_chunks(task, self._raw(group.weights), grads, group.inverse_diagonal())
 
     def _raw(self, parameters: Sequence[Tensor] | None = None) -> list[Tensor]:
-        """Return the chunks of the unconstrained scales, of some parameters or of all."""
+        """Return the chunks of the unconstrained scales that belong to these parameters, or to all of them if None."""
         for parameter, raw in zip(self._random, self.raw_scale, strict=True):
             if raw.device != parameter.device or raw.dtype != parameter.dtype or not aligned(raw, parameter):
                 raw.data = torch.empty_like(parameter, requires_grad=False).copy_(raw)
@@ -123,5 +132,5 @@ class DiagonalPosterior(GaussianPosterior):
 
 
 def _softplus(raw: Tensor) -> Tensor:
-    """Return softplus(raw), but never quite zero, so that 1/scale exists."""
+    """Return softplus(raw), clamped to the smallest positive float so that 1/scale exists."""
     return F.softplus(raw).clamp_(min=torch.finfo(raw.dtype).tiny)

@@ -1,4 +1,4 @@
-"""The posterior of the paper: one scale for all weights."""
+"""The isotropic posterior of the paper: one scale for all weights."""
 
 from __future__ import annotations
 
@@ -23,7 +23,24 @@ class IsotropicPosterior(GaussianPosterior):
     The scale is learned through softplus. With theta = mean + scale * eps and eps ~ N(0, I), the reparameterised
     gradients of a loss are  d loss / d mean = g  and  d loss / d scale = g . eps,  where g is the gradient at the draw.
 
-    The arguments are those of `GaussianPosterior`.
+    See `GaussianPosterior` for the arguments.
+
+    Example:
+        >>> import torch
+        >>> from deelbo import IsotropicPosterior
+        >>> model = torch.nn.Linear(3, 1)
+        >>> posterior = IsotropicPosterior(model, init_scale=0.1, seed=0)
+        >>> posterior.num_params
+        4
+        >>> x, mean = torch.ones(1, 3), model.weight.clone()
+        >>> with posterior.sample():  # the weights are a draw from q
+        ...     model(x).sum().backward()
+        ...     torch.equal(model.weight, mean)
+        False
+        >>> torch.equal(model.weight, mean)  # the mean again
+        True
+        >>> posterior.raw_scale.grad is None  # the block has added the gradient of the scale
+        False
     """
 
     def _make_scale(self, raw: float) -> None:
@@ -33,24 +50,27 @@ class IsotropicPosterior(GaussianPosterior):
 
     @property
     def scale(self) -> Tensor:
-        """sigma_q, a positive zero-dimensional tensor."""
+        """Standard deviation sigma_q of every weight, a positive zero-dimensional tensor."""
         return F.softplus(self.raw_scale)
 
     @torch.no_grad()
     def set_scale(self, value: float) -> None:
-        """Put the scale to a positive value.
+        """Set the scale.
+
+        Args:
+            value: New standard deviation of every weight.
 
         Raises:
-            ValueError: If it is none.
+            ValueError: If the value is not between 1e-30 and 1e30.
         """
         self.raw_scale.fill_(inverse_softplus(value))
 
     def _sigma(self) -> float:
-        """Return the scale in float64, where it vanishes only below raw = -745; never quite zero, so 1/scale exists."""
+        """Return the scale in float64, as at least the smallest positive number so that 1/scale exists."""
         return max(float(F.softplus(self.raw_scale.detach().double())), math.ulp(0.0))
 
     def log_prob(self) -> Tensor:
-        """Return log q(theta) = -D/2 log(2 pi scale^2) - |theta - mean|^2 / (2 scale^2) at the weights in place."""
+        """Return log q(theta) = -D/2 log(2 pi scale^2) - |theta - mean|^2 / (2 scale^2) at the current weights."""
         variance = self._sigma() ** 2
         squares = 0.0
         if self.sampling and not self._swapped:
@@ -60,15 +80,15 @@ class IsotropicPosterior(GaussianPosterior):
         return torch.tensor(log_density, dtype=torch.float64)
 
     def log_det(self, group: PriorGroup) -> float:
-        """Return F log scale^2 for a group of F weights."""
+        """Return log det S = F log scale^2 for a group of F weights."""
         return 2 * group.num_params * math.log(self._sigma())
 
     def trace(self, group: PriorGroup) -> float:
-        """Return scale^2 tr(Sigma_g^-1)."""
+        """Return tr(Sigma_g^-1 S) = scale^2 tr(Sigma_g^-1)."""
         return self._sigma() ** 2 * group.trace_inverse
 
     def add_kl_gradient(self, groups: Iterable[PriorGroup], weight: float) -> None:
-        """Add weight * dKL/dscale, where dKL/dscale = scale * sum_g tr(Sigma_g^-1) / v_g - D / scale."""
+        """Add weight * dKL/dscale to its gradient; dKL/dscale = scale * sum_g tr(Sigma_g^-1) / v_g - D / scale."""
         scale = self._sigma()
         precision = sum(group.trace_inverse / group.variance for group in groups)
         self._add_scale_gradient(weight * (scale * precision - self.num_params / scale))

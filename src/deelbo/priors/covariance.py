@@ -1,7 +1,7 @@
-"""The shape Sigma_g of a prior group's covariance v_g Sigma_g: the identity, or diagonal plus low rank.
+"""The matrix Sigma_g in the covariance v_g Sigma_g of a prior group: the identity, or diagonal plus low rank.
 
-Never is anything of size F x F built: a covariance answers with its trace, its determinant, and the product
-Sigma^-1 d, which are all that the KL divergence and its gradient need.
+No matrix of size F x F is ever built: the KL divergence and its gradient need only tr(Sigma^-1), log det Sigma,
+diag(Sigma^-1) and products Sigma^-1 d, which are computed chunk by chunk.
 """
 
 from __future__ import annotations
@@ -19,11 +19,15 @@ OptionalChunks = Sequence[Tensor | None]
 
 
 class Covariance(nn.Module, ABC):
-    """Sigma over the F weights of a group. `deviation` d = weights - mean is formed chunk by chunk."""
+    """Covariance matrix Sigma over the F weights of a prior group.
+
+    In the methods, `weights` are the parameters of the group and `chunks` their flat chunks, `mean` are the chunks of
+    the prior mean (None for zeros), d = weights - mean, and `reuse` is the second result of `quadratic`.
+    """
 
     @abstractmethod
     def trace_inverse(self, num_params: int) -> float:
-        """Return tr(Sigma^-1)."""
+        """Return tr(Sigma^-1), where `num_params` is F."""
 
     @abstractmethod
     def log_det(self) -> float:
@@ -31,15 +35,15 @@ class Covariance(nn.Module, ABC):
 
     @abstractmethod
     def inverse_diagonal(self, weights: Sequence[Tensor], chunks: Chunks) -> OptionalChunks:
-        """Return the chunks of diag(Sigma^-1); None stands for ones."""
+        """Return the chunks of diag(Sigma^-1); None for a chunk of ones."""
 
     @abstractmethod
     def inverse_part(self, index: int, weight: Tensor) -> tuple[Tensor, Tensor]:
-        """Return a and B^T of Sigma^-1 = diag(a) - B B^T for weight number `index`: flat (or one number), [K, size]."""
+        """Return a (flat, or one number) and B^T [K, size] of Sigma^-1 = diag(a) - B B^T, for one weight."""
 
     @abstractmethod
     def quadratic(self, weights: Sequence[Tensor], chunks: Chunks, mean: OptionalChunks) -> tuple[float, Tensor | None]:
-        """Return d^T Sigma^-1 d, and what `add_gradient` can reuse at the same weights."""
+        """Return d^T Sigma^-1 d, and intermediate results that `add_gradient` can reuse at the same weights."""
 
     @abstractmethod
     def add_gradient(
@@ -51,35 +55,35 @@ class Covariance(nn.Module, ABC):
         weight: float,
         reuse: Tensor | None,
     ) -> None:
-        """Add weight * Sigma^-1 d to the gradients."""
+        """Add weight * Sigma^-1 d to the gradients `grads`."""
 
 
 def deviation(weight: Tensor, mean: Tensor | None) -> Tensor:
-    """Return weight - mean, in scratch chunk number 0 or, for a zero mean, the weight itself."""
+    """Return weight - mean in the scratch buffer of slot 0, or the weight itself if the mean is None (zero)."""
     return weight if mean is None else torch.sub(weight, mean, out=buffer(weight))
 
 
 class Identity(Covariance):
-    """Sigma = I: the priors L2-zero and L2-SP."""
+    """Sigma = I, as in the priors L2-zero and L2-SP."""
 
     def trace_inverse(self, num_params: int) -> float:
-        """Return F."""
+        """Return tr(I) = F."""
         return float(num_params)
 
     def log_det(self) -> float:
-        """Return 0."""
+        """Return log det I = 0."""
         return 0.0
 
     def inverse_diagonal(self, weights: Sequence[Tensor], chunks: Chunks) -> OptionalChunks:
-        """Return None, for ones."""
+        """Return None for every chunk, which stands for ones."""
         return [None] * len(chunks)
 
     def inverse_part(self, index: int, weight: Tensor) -> tuple[Tensor, Tensor]:
-        """Return 1, and no columns."""
+        """Return a = 1 and an empty B^T."""
         return torch.ones((), dtype=weight.dtype, device=weight.device), weight.new_empty(0, weight.numel())
 
     def quadratic(self, weights: Sequence[Tensor], chunks: Chunks, mean: OptionalChunks) -> tuple[float, Tensor | None]:
-        """Return |d|^2."""
+        """Return d^T d = |d|^2, and nothing to reuse."""
         return float(over_chunks(lambda k, w, m: sum_of_squares(deviation(w, m)), chunks, mean)), None
 
     def add_gradient(
@@ -160,7 +164,7 @@ class DiagonalPlusLowRank(Covariance):
         return self._log_det
 
     def inverse_diagonal(self, weights: Sequence[Tensor], chunks: Chunks) -> OptionalChunks:
-        """Return diag(Sigma^-1); O(K F), kept by the caller if it is needed at every step."""
+        """Return the chunks of diag(Sigma^-1); it costs O(K F), so callers should keep the result."""
         identity = torch.eye(len(self.factors), dtype=torch.float64)
         whitener = torch.linalg.solve_triangular(self._cholesky, identity, upper=False)  # L^-1
         result = [torch.empty_like(chunk) for chunk in chunks]
@@ -175,7 +179,7 @@ class DiagonalPlusLowRank(Covariance):
         return result
 
     def inverse_part(self, index: int, weight: Tensor) -> tuple[Tensor, Tensor]:
-        """Return A^-1, and B^T = L^-1 U^T A^-1."""
+        """Return a = diag(A^-1) and B^T = L^-1 U^T A^-1 for the weight with this index."""
         inverse, *columns = (list(part.buffers())[index].to(weight).flatten() for part in (self.inverse, *self.factors))
         if not columns:
             return inverse, inverse.new_empty(0, len(inverse))
@@ -183,7 +187,7 @@ class DiagonalPlusLowRank(Covariance):
         return inverse, torch.linalg.solve_triangular(self._cholesky.to(scaled), scaled, upper=False)
 
     def quadratic(self, weights: Sequence[Tensor], chunks: Chunks, mean: OptionalChunks) -> tuple[float, Tensor | None]:
-        """Return d^T Sigma^-1 d, and t."""
+        """Return d^T Sigma^-1 d, and t for `add_gradient`."""
 
         def task(k: int, w: Tensor, m: Tensor | None, inverse: Tensor, *columns: Tensor) -> Tensor:
             # In float64, because the two terms of the result nearly cancel when d lies in the span of U.

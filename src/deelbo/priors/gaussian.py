@@ -1,4 +1,4 @@
-"""Gaussian priors made of named groups, whose variances have a closed-form optimum."""
+"""Gaussian priors over named groups of weights, whose variances have a closed-form optimum."""
 
 from __future__ import annotations
 
@@ -19,17 +19,29 @@ Parameters = Mapping[str, nn.Parameter] | Iterable[nn.Parameter]
 
 
 class PriorGroup(nn.Module):
-    r"""N(theta_g | mean_g, v_g Sigma_g) over some parameters of a network.
+    r"""A Gaussian N(theta_g | mean_g, v_g Sigma_g) over some parameters of a network.
 
     Args:
-        parameters: Parameters by name (such as a part of `dict(model.named_parameters())`), or just parameters.
-        mean: Zero if None; else one flat vector in the order of the parameters, or tensors shaped like them.
-        covariance: Sigma_g; the identity if None.
-        variance: v_g, where learning starts or what stays.
-        learned: Whether `update_variances` replaces v_g by its optimum.
+        parameters: Parameters of the group, by name (such as a part of `dict(model.named_parameters())`) or without.
+        mean: Prior mean: one flat vector in the order of the parameters, or tensors shaped like them; zero if None.
+        covariance: Matrix Sigma_g; the identity if None.
+        variance: Initial value of the variance v_g, or its fixed value if not `learned`.
+        learned: Whether training sets v_g to its optimum.
 
     Raises:
         ValueError: If there are no parameters, shapes differ, or the variance is not positive.
+
+    Example:
+        >>> import torch
+        >>> from deelbo.priors import PriorGroup
+        >>> layer = torch.nn.Linear(3, 2)
+        >>> group = PriorGroup(dict(layer.named_parameters()), variance=0.5)  # N(0, 0.5 I)
+        >>> group.names, group.num_params
+        (['weight', 'bias'], 8)
+        >>> normal = torch.distributions.Normal(0.0, 0.5**0.5)
+        >>> expected = sum(normal.log_prob(p).sum().item() for p in layer.parameters())
+        >>> abs(group.log_prob() - expected) < 1e-4
+        True
     """
 
     def __init__(
@@ -43,15 +55,15 @@ class PriorGroup(nn.Module):
         super().__init__()
         named = parameters if isinstance(parameters, Mapping) else dict(enumerate(parameters))
         if not named:
-            raise ValueError("a prior group needs at least one parameter")
+            raise ValueError("a prior group needs at least one parameter, but `parameters` is empty")
         self.names = [str(name) for name in named]
         self.weights: list[nn.Parameter] = list(named.values())
         if not self.num_params:
-            raise ValueError(f"the parameters of a prior group ({', '.join(self.names)}) have no elements")
+            raise ValueError(f"the parameters of a prior group ({', '.join(self.names)}) have no elements: drop them")
         self.learned = learned
         self.mean = None if mean is None else TensorList(shaped_like(self.weights, mean, "mean"))
         self.covariance = Identity() if covariance is None else covariance
-        self.variance = _positive(variance)  # a float64 number that must stay one on every device
+        self.variance = _positive(variance)  # a Python float, so that it stays float64 on every device
         self._cache = ChunkCache()
         self._inverse_diagonal: tuple[list[Tensor], OptionalChunks] | None = None
 
@@ -60,52 +72,53 @@ class PriorGroup(nn.Module):
         return torch.tensor(self.variance, dtype=torch.float64)
 
     def set_extra_state(self, state: Tensor) -> None:
-        """Take the variance from a `state_dict`."""
+        """Restore the variance from a `state_dict`."""
         self.variance = _positive(float(state))
         self._inverse_diagonal = None
 
     @property
     def num_params(self) -> int:
-        """F, the number of weights of the group."""
+        """F, the number of weights in the group; a complex weight counts as two."""
         return sum(p.numel() * (2 if p.is_complex() else 1) for p in self.weights)
 
     @property
     def trace_inverse(self) -> float:
-        """tr(Sigma_g^-1)."""
+        """Trace tr(Sigma_g^-1) of the inverse covariance matrix."""
         return self.covariance.trace_inverse(self.num_params)
 
     def inverse_diagonal(self) -> OptionalChunks:
-        """Return the chunks of diag(Sigma_g^-1), None for ones; what a diagonal posterior needs."""
+        """Return the chunks of diag(Sigma_g^-1), None for ones; a diagonal posterior needs them."""
         chunks = self._chunks()
         if self._inverse_diagonal is None or self._inverse_diagonal[0] is not chunks:
             self._inverse_diagonal = chunks, self.covariance.inverse_diagonal(self.weights, chunks)
         return self._inverse_diagonal[1]
 
     def quadratic(self) -> tuple[float, Tensor | None]:
-        """Return (theta - mean)^T Sigma_g^-1 (theta - mean) at the weights in place, and what the gradient reuses."""
+        """Return (theta - mean)^T Sigma_g^-1 (theta - mean) at the current weights, and parts for `add_gradient`."""
         return self.covariance.quadratic(self.weights, self._chunks(), self._mean_chunks())
 
     def log_prob(self) -> float:
-        """Return log N(theta_g | mean_g, v_g Sigma_g) at the weights in place."""
+        """Return log N(theta_g | mean_g, v_g Sigma_g) at the current weights."""
         log_det = self.num_params * math.log(2 * math.pi * self.variance) + self.covariance.log_det()
         return -0.5 * (log_det + self.quadratic()[0] / self.variance)
 
     def kl(self, posterior: GaussianPosterior) -> float:
         r"""Return KL(q(theta_g) || p(theta_g)) at the current variance (Appendix B.2).
 
-        1/2 [ (tr(Sigma^-1 S) + d^T Sigma^-1 d) / v - F + F log v + log det Sigma - log det S ]
+        1/2 [ (tr(Sigma^-1 S) + d^T Sigma^-1 d) / v - F + F log v + log det Sigma - log det S ],
+        where d = theta_g - mean_g at the mean of q, and S is the covariance of q.
         """
         expected = posterior.trace(self) + self.quadratic()[0]
         log_dets = self.num_params * math.log(self.variance) + self.covariance.log_det() - posterior.log_det(self)
         return 0.5 * (expected / self.variance - self.num_params + log_dets)
 
     def update_variance(self, posterior: GaussianPosterior) -> Tensor | None:
-        r"""Set v_g to its optimum (`eq:lambda_update`), if it is learned.
+        r"""Set v_g to its optimum (`eq:lambda_update`) if it is learned, else do nothing.
 
         v_g* = ( tr(Sigma_g^-1 S) + d^T Sigma_g^-1 d ) / F, with S = scale^2 I for the isotropic posterior.
 
         Returns:
-            What `add_gradient` at the same weights can reuse.
+            Intermediate results that `add_gradient` at the same weights can reuse.
         """
         if not self.learned:
             return None
@@ -130,23 +143,38 @@ class GaussianPrior(nn.Module):
     r"""p(theta) = prod_g N(theta_g | mean_g, v_g Sigma_g) with any number of named groups.
 
     Args:
-        groups: Groups by name; together they hold each trainable parameter of the network once.
+        groups: Groups by name; together they must contain each trainable parameter of the network exactly once.
 
     Raises:
         ValueError: If a parameter is in two groups, or there is no group.
+
+    Example:
+        >>> import torch
+        >>> from deelbo import IsotropicPosterior
+        >>> from deelbo.priors import GaussianPrior, PriorGroup
+        >>> model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2))
+        >>> prior = GaussianPrior(
+        ...     {
+        ...         "body": PriorGroup(model[0].parameters(), mean=[p.detach() for p in model[0].parameters()]),
+        ...         "head": PriorGroup(model[2].parameters(), learned=False),  # around zero, fixed variance
+        ...     }
+        ... )
+        >>> _ = prior.update_variances(IsotropicPosterior(model, init_scale=0.1))
+        >>> {name: round(variance, 4) for name, variance in prior.variances.items()}
+        {'body': 0.01, 'head': 1.0}
     """
 
     def __init__(self, groups: Mapping[str, PriorGroup]) -> None:
         super().__init__()
         if not groups:
-            raise ValueError("a prior needs at least one group")
+            raise ValueError("a prior needs at least one group, but `groups` is empty")
         owners: dict[int, str] = {}
         for group_name, group in groups.items():
             for name, weight in zip(group.names, group.weights, strict=True):
                 if id(weight) in owners:
                     raise ValueError(f'parameter "{name}" is in the groups "{owners[id(weight)]}" and "{group_name}"')
                 owners[id(weight)] = group_name
-        # Under names, so that a saved state fits groups in another order; module names have no dots, group names may.
+        # Stored by name, so that a saved state fits groups in another order; names of modules must not contain dots.
         self.groups = nn.ModuleDict({f"group:{name.replace('.', '/')}": group for name, group in groups.items()})
         self._names = list(groups)
 
@@ -156,14 +184,17 @@ class GaussianPrior(nn.Module):
 
     @property
     def variances(self) -> dict[str, float]:
-        """The current v_g by group, such as {"backbone": lambda, "head": tau}."""
+        """Current variance v_g of each group by name, such as {"backbone": lambda, "head": tau}."""
         return {name: group.variance for name, group in self.named_groups().items()}
 
     def set_variances(self, variances: Mapping[str, float]) -> None:
-        """Set some variances by hand: for MAP training, or to draw the objective over them.
+        """Set the variances of some groups by hand, for MAP training or to plot the objective as a function of them.
+
+        Args:
+            variances: New variances by the name of the group; infinity for a flat prior.
 
         Raises:
-            ValueError: If a name is unknown or a value not positive. Infinity stands for a flat prior.
+            ValueError: If there is no group of that name, or a value is not positive.
         """
         groups = self.named_groups()
         for name, value in variances.items():
@@ -172,40 +203,45 @@ class GaussianPrior(nn.Module):
             groups[name].variance = _positive(value)
 
     def kl(self, posterior: GaussianPosterior) -> Tensor:
-        """Return KL(q || p) at the means and the current variances, a float64 number without a graph."""
+        """Return KL(q || p) at the current means and variances, as a float64 number without a graph."""
         with posterior.at_mean():
             return torch.tensor(sum(g.kl(posterior) for g in self.named_groups().values()), dtype=torch.float64)
 
     def log_prob(self) -> Tensor:
-        """Return log p(theta) at the weights in place: the mean of q, or the draw inside a `sample()` block."""
+        """Return log p(theta) at the current weights: a draw inside a `sample()` block, else the mean of q."""
         return torch.tensor(sum(group.log_prob() for group in self.named_groups().values()), dtype=torch.float64)
 
     def update_variances(self, posterior: GaussianPosterior) -> list[Tensor | None]:
         """Set every learned v_g to the value that maximises the objective given q (`eq:lambda_update`).
 
         Returns:
-            For each group, what `add_gradient` can reuse.
+            Intermediate results of each group that `add_gradient` can reuse.
         """
         with posterior.at_mean():
             return [group.update_variance(posterior) for group in self.named_groups().values()]
 
     def add_gradient(self, weight: float, reuse: Sequence[Tensor | None] | None = None) -> None:
-        """Add weight * d(-log p)/d theta to the gradients: what a MAP loss needs, and the KL for the means."""
+        """Add weight * d(-log p)/d theta to the gradients: the penalty of MAP training, or d KL / d mean.
+
+        Args:
+            weight: Factor of the gradient, such as 1 / (kappa N).
+            reuse: Result of `update_variances` at the same weights, which saves time.
+        """
         groups = self.named_groups().values()
-        for group, kept in zip(groups, reuse or [None] * len(groups), strict=True):
-            group.add_gradient(weight, kept)
+        for group, reusable in zip(groups, reuse or [None] * len(groups), strict=True):
+            group.add_gradient(weight, reusable)
 
 
 def shaped_like(weights: Sequence[Tensor], values: Tensor | Sequence[Tensor], what: str) -> list[Tensor]:
     """Return values as tensors of the weights' shapes, dtypes and devices.
 
     Args:
-        weights: Parameters.
-        values: One flat vector over all of them in order, or one tensor for each.
-        what: The name of the values, for errors.
+        weights: Parameters of a group.
+        values: One flat vector over all parameters in order, or one tensor for each parameter.
+        what: Name of the values in error messages, such as "mean".
 
     Raises:
-        ValueError: If sizes differ.
+        ValueError: If the sizes of values and weights differ.
     """
     if isinstance(values, Tensor):
         size = sum(w.numel() for w in weights)
@@ -222,5 +258,5 @@ def shaped_like(weights: Sequence[Tensor], values: Tensor | Sequence[Tensor], wh
 
 def _positive(value: float) -> float:
     if not value > 0:
-        raise ValueError(f"a prior variance must be positive, not {value}")
+        raise ValueError(f"a prior variance must be positive (infinity for a flat prior), not {value}")
     return float(value)

@@ -1,4 +1,4 @@
-"""The paper's figures at the push of a button: `deelbo reproduce NAME`."""
+"""Reproduction of the paper's figures: `deelbo reproduce NAME`."""
 
 from __future__ import annotations
 
@@ -19,21 +19,32 @@ FIGURES = {
 
 
 def reproduce(name: str, out: str | Path = ".", seed: int = 0, report: Callable[[str], None] = print) -> list[Path]:
-    """Fit and draw one figure; return the files: NAME.png, NAME.svg and NAME.json.
+    """Fit the models of one figure of the paper and draw it.
 
     Args:
-        name: One of `FIGURES`.
-        out: Folder.
-        seed: Of the random features A and b.
-        report: Called with the name of each fit as it begins.
+        name: Name of the figure, one of `FIGURES`.
+        out: Folder for the files; it is created if it does not exist.
+        seed: Seed for the random features A and b.
+        report: Called with the name of each fit when it begins.
+
+    Returns:
+        The files that were written: NAME.png, NAME.svg, and NAME.json with the learned values and errors.
 
     Raises:
-        ValueError: If there is no such figure.
-        OSError: If the folder cannot be used, or a file is there already.
+        ValueError: If there is no such figure, or the seed is out of range.
+        OSError: If the folder cannot be written to, or one of the files exists already.
+
+    Example:
+        >>> from deelbo.reproduce import FIGURES, reproduce
+        >>> sorted(FIGURES)
+        ['fig-2', 'fig-a1', 'fig-a2', 'fig-a3']
+        >>> files = reproduce("fig-a1", out="figures", report=lambda text: None)  # doctest: +SKIP
+        >>> [file.name for file in files]  # doctest: +SKIP
+        ['fig-a1.png', 'fig-a1.svg', 'fig-a1.json']
     """
     if name not in FIGURES:
         raise ValueError(f"unknown figure {name!r}; there are {', '.join(FIGURES)}")
-    with warnings.catch_warnings():  # GPyTorch compiles with a part of PyTorch that is on its way out
+    with warnings.catch_warnings():  # GPyTorch uses a deprecated part of PyTorch
         warnings.simplefilter("ignore")
         for module in ("sklearn", "scipy", "gpytorch", "matplotlib"):
             require(module, "reproduce")
@@ -44,20 +55,22 @@ def reproduce(name: str, out: str | Path = ".", seed: int = 0, report: Callable[
         raise NotADirectoryError(f"{folder} is a file; --out is a folder")
     folder.mkdir(parents=True, exist_ok=True)
     if not os.access(folder, os.W_OK):
-        raise PermissionError(f"{folder} cannot be written to")
+        raise PermissionError(f"{folder} cannot be written to: choose another folder")
     files = [folder / f"{name}.{ending}" for ending in ("png", "svg", "json")]
     for file in files:
         if file.exists():
-            raise FileExistsError(f"{file} exists already; choose another folder with --out")
+            raise FileExistsError(f"{file} exists already: delete it, or choose another folder")
     from deelbo.reproduce import figures
 
-    made = getattr(figures, name.replace("fig-", "figure_"))(seed, report)
-    parts = [file.with_name(f".{file.name}.part") for file in files]  # renamed when all are whole
+    reproduction = getattr(figures, name.replace("fig-", "figure_"))(seed, report)
+    parts = [file.with_name(f".{file.name}.part") for file in files]  # renamed when all are complete
     try:
         with require("matplotlib", "reproduce").rc_context({"svg.hashsalt": name}):  # the same bytes every time
-            made.figure.savefig(parts[0], dpi=200, format="png")
-            made.figure.savefig(parts[1], format="svg", metadata={"Date": None})
-        parts[2].write_text(json.dumps({"figure": name, "about": FIGURES[name], **made.numbers}, indent=1) + "\n")
+            reproduction.figure.savefig(parts[0], dpi=200, format="png")
+            reproduction.figure.savefig(parts[1], format="svg", metadata={"Date": None})
+        parts[2].write_text(
+            json.dumps({"figure": name, "about": FIGURES[name], **reproduction.numbers}, indent=1) + "\n"
+        )
         for part, file in zip(parts, files, strict=True):
             part.replace(file)
     finally:

@@ -1,4 +1,4 @@
-"""Panels of the paper's figures, with matplotlib."""
+"""Drawing of the paper's figures with matplotlib."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from deelbo._extras import require
 from deelbo.reproduce.demos import GRID, Fit
 
 BLUE, INK, FAINT = "#2a6fb0", "#1c1c1c", "#777777"
-SIDE = 81  # of the plane on which probabilities are drawn
-MARGIN = 1.5
+SIDE = 81  # points along each side of the grid on which class probabilities are drawn
+MARGIN = 1.5  # distance between the data and the border of that grid
 
 
 def plane(x: np.ndarray) -> np.ndarray:
-    """Points around the data, [SIDE * SIDE, 2]."""
+    """Return a grid of points over and around the data, [SIDE * SIDE, 2]."""
     sides = [np.linspace(low - MARGIN, high + MARGIN, SIDE) for low, high in zip(x.min(0), x.max(0), strict=True)]
     return np.stack(np.meshgrid(*sides), -1).reshape(-1, 2)
 
 
 def row(fits: Sequence[Fit], data: tuple[np.ndarray, np.ndarray]) -> Any:
-    """Draw regression fits beside each other, with mean and two standard deviations."""
+    """Draw regression fits side by side, each with its mean and a band of two standard deviations."""
     figure, axes = _figure(1, len(fits))
     for i, (axis, fit) in enumerate(zip(axes[0], fits, strict=True)):
         _regression(axis, fit, data, i)
@@ -36,7 +36,14 @@ def demos(
     maps: Sequence[np.ndarray],
     classes: tuple[np.ndarray, np.ndarray],
 ) -> Any:
-    """Draw regression fits above maps of class probabilities."""
+    """Draw a row of regression fits above a row of maps of class probabilities.
+
+    Args:
+        fits: Regression fits, one for each column.
+        data: Inputs and targets of the regression.
+        maps: Probabilities of the second class, [SIDE, SIDE], one map for each column.
+        classes: Inputs and labels of the classification.
+    """
     figure, axes = _figure(2, len(fits))
     for i, (axis, fit) in enumerate(zip(axes[0], fits, strict=True)):
         _regression(axis, fit, data, i)
@@ -83,9 +90,12 @@ def _regression(axis: Any, fit: Fit, data: tuple[np.ndarray, np.ndarray], column
     else:
         axis.set_yticklabels([])
     names = (("lengthscale", "ℓ"), ("outputscale", "σ_k"), ("noise", "σ_y"), ("scale", "σ_q"))
-    found = [f"{symbol} {value:.2g}" for name, symbol in names if (value := fit.learned.get(name)) is not None]
+    values = [f"{symbol} {value:.2g}" for name, symbol in names if (value := fit.learned.get(name)) is not None]
     text = (
-        "   ".join(found).replace("σ_k", "$\\sigma_k$").replace("σ_y", "$\\sigma_y$").replace("σ_q", "$\\bar\\sigma_q$")
+        "   ".join(values)
+        .replace("σ_k", "$\\sigma_k$")
+        .replace("σ_y", "$\\sigma_y$")
+        .replace("σ_q", "$\\bar\\sigma_q$")
     )
     axis.text(0.5, 0.02, text, transform=axis.transAxes, fontsize=6.5, ha="center", va="bottom", color=INK)
 

@@ -1,4 +1,4 @@
-"""The figures of Case Study A: what is fitted, panel by panel, and the numbers beside them."""
+"""The figures of Case Study A: which models are fitted for each panel, and the numbers for the JSON file."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from deelbo.reproduce.demos import NUM_FEATURES, Fit, errors, moons, regression,
 from deelbo.reproduce.laplace import la_clml, la_lml
 from deelbo.rff import RFFClassifier, RFFRegressor
 
-KAPPAS = (1.0, 6.0, 51.2, 181.0, 1024.0)
+KAPPAS = (1.0, 6.0, 51.2, 181.0, 1024.0)  # D/N = 51.2
 Report = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class Reproduction:
-    """A figure and its numbers.
+    """A reproduced figure and its numbers.
 
     Args:
-        figure: Of matplotlib.
-        numbers: For the JSON file.
+        figure: Figure of matplotlib.
+        numbers: Learned values and errors of each fit, to be written to the JSON file.
     """
 
     figure: Any
@@ -33,7 +33,7 @@ class Reproduction:
 
 def _learned(title: str, objective: str, seed: int, **settings: Any) -> Fit:
     x, y = regression()
-    with warnings.catch_warnings(record=True) as caught:  # they go into the JSON file
+    with warnings.catch_warnings(record=True) as caught:  # warnings go into the JSON file
         warnings.simplefilter("always")
         model = RFFRegressor(NUM_FEATURES, objective=objective, normalize_y=False, random_state=seed, **settings)
         fit = rff_fit(title, model.fit(x, y))
@@ -42,7 +42,7 @@ def _learned(title: str, objective: str, seed: int, **settings: Any) -> Fit:
 
 
 def fits_of_figure_2(seed: int, report: Report) -> list[Fit]:
-    """The five fits; the last is the reference."""
+    """Return the five fits of Fig. 2; the last one, the exact posterior, is the reference for errors."""
     x, y = regression()
     report("diagEF LA-LML")
     fits = [la_lml(x, y, seed)]
@@ -55,12 +55,12 @@ def fits_of_figure_2(seed: int, report: Report) -> list[Fit]:
 
 
 def figure_2(seed: int, report: Report) -> Reproduction:
-    """Fig. 2: RFF regression with hyperparameters by five objectives."""
+    """Return Fig. 2: RFF regression with hyperparameters chosen by five objectives."""
     return _panels(fits_of_figure_2(seed, report), seed)
 
 
 def figure_a1(seed: int, report: Report) -> Reproduction:
-    """Fig. A.1: RFF regression against the Gaussian process it approximates."""
+    """Return Fig. A.1: RFF regression and the Gaussian process that it approximates."""
     x, y = regression()
     report("RFF, LML")
     ours = _learned("RFF (learned)\nLML", "lml", seed)
@@ -69,7 +69,7 @@ def figure_a1(seed: int, report: Report) -> Reproduction:
 
 
 def figure_a2(seed: int, report: Report) -> Reproduction:
-    """Fig. A.2: regression and classification with fixed and learned lengthscales, and a Gaussian process."""
+    """Return Fig. A.2: regression and classification with fixed and learned lengthscales, and a Gaussian process."""
     x, y = regression()
     fits = []
     for lengthscale in (1.0, 20.0):
@@ -86,23 +86,23 @@ def figure_a2(seed: int, report: Report) -> Reproduction:
         "reference": _name(fits[-1]),
         "regression": [_row(fit, fits[-1]) for fit in fits],
         "classification": [
-            {"method": _name(fit), **learned, "difference_to_gp": _difference(found, maps[-1][1])}
-            for fit, (learned, found) in zip(fits, maps, strict=True)
+            {"method": _name(fit), **learned, "difference_to_gp": _difference(probabilities, maps[-1][1])}
+            for fit, (learned, probabilities) in zip(fits, maps, strict=True)
         ],
     }
-    panels = [found.reshape(drawing.SIDE, drawing.SIDE) for _, found in maps]
+    panels = [probabilities.reshape(drawing.SIDE, drawing.SIDE) for _, probabilities in maps]
     return Reproduction(drawing.demos(fits, regression(), panels, moons()), numbers)
 
 
 def _class_maps(seed: int, report: Report) -> list[tuple[dict[str, Any], np.ndarray]]:
-    """For each column what was learned, and the probability of the second class on a grid."""
+    """Return for each column the learned values and the probability of the second class on a grid."""
     x, labels = moons()
     where = drawing.plane(x)
     maps: list[tuple[dict[str, Any], np.ndarray]] = []
     for lengthscale in (1.0, 20.0):
         report(f"classification, lengthscale {lengthscale:g}")
-        found, learned = grid_search.classification_probabilities(x, labels, where, lengthscale, seed)
-        maps.append((learned, found[:, 1]))
+        probabilities, learned = grid_search.classification_probabilities(x, labels, where, lengthscale, seed)
+        maps.append((learned, probabilities[:, 1]))
     for objective in ("elbo", "de-elbo"):
         report(f"classification, {objective}")
         model = RFFClassifier(
@@ -111,12 +111,12 @@ def _class_maps(seed: int, report: Report) -> list[tuple[dict[str, Any], np.ndar
         names = ("lengthscale", "outputscale", "scale", "objective")
         maps.append(({n: getattr(model, f"{n}_") for n in names}, model.predict_proba(where)[:, 1]))
     report("classification, Gaussian process")
-    found, learned = gaussian_process.classification_probabilities(x, labels, where)
-    return [*maps, (learned, found[:, 1])]
+    probabilities, learned = gaussian_process.classification_probabilities(x, labels, where)
+    return [*maps, (learned, probabilities[:, 1])]
 
 
 def figure_a3(seed: int, report: Report) -> Reproduction:
-    """Fig. A.3: RFF regression as kappa grows; D/N = 51.2."""
+    """Return Fig. A.3: RFF regression for growing kappa, where D/N = 51.2."""
     fits = []
     for kappa in KAPPAS:
         report(f"kappa = {kappa:g}")
@@ -145,5 +145,5 @@ def _name(fit: Fit) -> str:
     return fit.title.replace("\n", ", ")
 
 
-def _difference(found: np.ndarray, reference: np.ndarray) -> float:
-    return float(np.abs(found - reference).mean())
+def _difference(probabilities: np.ndarray, reference: np.ndarray) -> float:
+    return float(np.abs(probabilities - reference).mean())

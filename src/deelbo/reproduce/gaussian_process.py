@@ -1,4 +1,4 @@
-"""Reference fits by GPyTorch: exact Gaussian processes with an RBF kernel."""
+"""Reference fits: exact Gaussian processes with an RBF kernel, by GPyTorch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from deelbo.reproduce.demos import GRID, Fit
 
 
 def _train(model: Any, likelihood: Any, inputs: Any, targets: Any) -> float:
-    """Maximise the marginal likelihood by L-BFGS; return it."""
+    """Maximise the log marginal likelihood over the hyperparameters by L-BFGS, and return its value."""
     gpytorch = require("gpytorch", "reproduce")
     criterion = gpytorch.mlls.ExactMarginalLogLikelihood(likelihood, model)
     optimizer = torch.optim.LBFGS(model.parameters(), max_iter=200, line_search_fn="strong_wolfe")
@@ -31,7 +31,7 @@ def _train(model: Any, likelihood: Any, inputs: Any, targets: Any) -> float:
 
 
 def _exact(inputs: Any, targets: Any, likelihood: Any, classes: int = 0) -> Any:
-    """A model with a zero mean (a constant for classes) and a scaled RBF kernel."""
+    """Return a GPyTorch model with a scaled RBF kernel and a zero mean (a constant mean for classification)."""
     gpytorch = require("gpytorch", "reproduce")
     shape = torch.Size([classes] if classes else [])
 
@@ -49,7 +49,7 @@ def _exact(inputs: Any, targets: Any, likelihood: Any, classes: int = 0) -> Any:
 
 
 def regression_fit(x: np.ndarray, y: np.ndarray, title: str = "GP (learned)\nLML") -> Fit:
-    """A Gaussian process at the maximum of its marginal likelihood."""
+    """Return the fit of a Gaussian process at the maximum of its marginal likelihood."""
     gpytorch = require("gpytorch", "reproduce")
     inputs, targets = torch.from_numpy(x), torch.from_numpy(y)
     likelihood = gpytorch.likelihoods.GaussianLikelihood().double()
@@ -70,7 +70,17 @@ def regression_fit(x: np.ndarray, y: np.ndarray, title: str = "GP (learned)\nLML
 def classification_probabilities(
     x: np.ndarray, labels: np.ndarray, x_new: np.ndarray, samples: int = 512
 ) -> tuple[np.ndarray, dict[str, float]]:
-    """Class probabilities by a Gaussian process with a Dirichlet likelihood (Milios et al., 2018), and its values."""
+    """Return class probabilities of a Gaussian process with a Dirichlet likelihood (Milios et al., 2018).
+
+    Args:
+        x: Training inputs, [N, 2].
+        labels: Class numbers, [N].
+        x_new: Inputs to predict, [M, 2].
+        samples: Number of draws of the latent function values.
+
+    Returns:
+        The probabilities, [M, classes], and the learned hyperparameters and objective by name.
+    """
     gpytorch = require("gpytorch", "reproduce")
     inputs = torch.from_numpy(x)
     likelihood = gpytorch.likelihoods.DirichletClassificationLikelihood(
@@ -82,7 +92,7 @@ def classification_probabilities(
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         latent = model(torch.from_numpy(x_new))
-        # The same draws for every point: probabilities are smooth in it.
+        # The same draws for every point, so that the probabilities are smooth over the plane.
         draws = torch.randn(samples, classes, 1, generator=generator, dtype=torch.float64)
         probabilities = (latent.mean + latent.stddev * draws).softmax(1).mean(0).T.numpy()
     kernel = model.covar_module

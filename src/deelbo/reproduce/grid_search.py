@@ -1,4 +1,4 @@
-"""MAP with a fixed lengthscale and a grid search, the usual way to use random Fourier features."""
+"""The usual way to use random Fourier features: MAP with a fixed lengthscale, the rest chosen by grid search."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from torch.distributions import Normal
 from deelbo.reproduce.demos import GRID, NUM_FEATURES, Fit, held_out
 from deelbo.rff.features import fourier_features
 
-OUTPUTSCALES = (10.0, 1.0, 0.1, 0.01, 0.001)
-NOISES = (1.0, 0.1, 0.01)
+OUTPUTSCALES = (10.0, 1.0, 0.1, 0.01, 0.001)  # grid of outputscales
+NOISES = (1.0, 0.1, 0.01)  # grid of standard deviations of the noise
 
 
 class FixedFeatures:
-    """Features with a lengthscale that nobody learns.
+    """Random Fourier features with a fixed lengthscale.
 
     Args:
-        x: Inputs; their mean is subtracted, as in the estimators.
-        lengthscale: Fixed.
-        seed: Of the random features.
+        x: Training inputs, whose mean is subtracted from all inputs as in the estimators.
+        lengthscale: Lengthscale of the features.
+        seed: Seed for the random features.
     """
 
     def __init__(self, x: np.ndarray, lengthscale: float, seed: int) -> None:
@@ -34,13 +34,13 @@ class FixedFeatures:
         self.lengthscale = torch.tensor(lengthscale, dtype=torch.float64)
 
     def __call__(self, x: np.ndarray, outputscale: float) -> torch.Tensor:
-        """Phi of inputs."""
+        """Return the features Phi of inputs x."""
         scale = torch.tensor(outputscale, dtype=torch.float64)
         return fourier_features(torch.from_numpy(x - self.center), self.A, self.b, self.lengthscale, scale)
 
 
 def regression_fit(x: np.ndarray, y: np.ndarray, lengthscale: float, seed: int) -> Fit:
-    """Outputscale and noise with the best likelihood of a fifth of the rows, then the MAP weights of all."""
+    """Return the MAP fit on all rows, with the outputscale and noise that predict a held-out fifth of them best."""
     features, (train, rest) = FixedFeatures(x, lengthscale, seed), held_out(len(x))
     targets = torch.from_numpy(y)
 
@@ -62,7 +62,18 @@ def regression_fit(x: np.ndarray, y: np.ndarray, lengthscale: float, seed: int) 
 def classification_probabilities(
     x: np.ndarray, labels: np.ndarray, x_new: np.ndarray, lengthscale: float, seed: int
 ) -> tuple[np.ndarray, dict[str, float]]:
-    """The same for classes: softmax regression with the prior N(0, I), by L-BFGS."""
+    """Return class probabilities of MAP softmax regression, with the outputscale that predicts held-out rows best.
+
+    Args:
+        x: Training inputs, [N, 2].
+        labels: Class numbers, [N].
+        x_new: Inputs to predict, [M, 2].
+        lengthscale: Lengthscale of the features.
+        seed: Seed for the random features.
+
+    Returns:
+        The probabilities, [M, classes], and the chosen hyperparameters and validation score by name.
+    """
     features, (train, rest) = FixedFeatures(x, lengthscale, seed), held_out(len(x))
     y = torch.from_numpy(labels)
 

@@ -1,4 +1,4 @@
-"""Random-Fourier-feature models that learn their lengthscale: a layer, and estimators linear in N."""
+"""Random Fourier features with a learned lengthscale: a layer, and estimators whose time is linear in N."""
 
 from deelbo.rff.classifier import RFFClassifier
 from deelbo.rff.features import RandomFourierFeatures

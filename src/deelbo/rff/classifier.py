@@ -19,43 +19,56 @@ from deelbo.rff.features import fourier_features
 from deelbo.rff.problem import CHUNK
 from deelbo.rff.search import labelled_lengthscales, median_distance
 
-PREDICTIVE_SAMPLES = 256  # of the logits, the same for every row
-START_SCALE = 0.1  # of q
+PREDICTIVE_SAMPLES = 256  # draws of the logits behind a prediction, the same for every row
+START_SCALE = 0.1  # initial standard deviation of q
 
 
 class RFFClassifier(ClassifierMixin, RFFEstimator):
     """Bayesian softmax regression on random Fourier features: lengthscale and outputscale are learned.
 
     The weights V [R, C] have the prior N(0, I) and the posterior N(mean, scale^2 I). Under it, the logits of an example
-    are independent Gaussians with variance scale^2 |phi|^2, so C random numbers per example stand for R C (local
-    reparameterisation). Adam on minibatches maximises kappa E_q log p(y | V) - KL(q || p).
+    are independent Gaussians with variance scale^2 |phi|^2, so C random numbers per example are drawn instead of R C
+    (local reparameterisation). Adam on minibatches maximises kappa E_q log p(y | V) - KL(q || p).
 
-    With kappa > 1 a label counts for several, and that objective prefers ever shorter lengthscales, down to those where
-    every row is memorised. So a lengthscale may not be shorter than where the labels, taken as numbers, have their
-    highest marginal likelihood (regression on the same features, in closed form); it is where it usually ends.
+    With kappa > 1 each label counts more than once, and this objective rises as the lengthscale shrinks, until every
+    row is memorised. So the lengthscale has a lower bound: the one that maximises the marginal likelihood of regression
+    on the same features with one-hot labels as targets (a closed form). Training usually ends at this bound.
 
     Args:
-        num_features: R.
-        objective: "de-elbo" (default) or "elbo".
-        kappa: Of "de-elbo"; None for max(1, R C / N).
-        ard: Whether each input has a lengthscale of its own.
-        min_lengthscale: In units of the inputs; None for the bound above (if kappa > 1), 0 for none.
-        max_iter: Steps of Adam.
-        learning_rate: Where its cosine schedule starts.
-        batch_size: Rows in a step.
-        random_state: Of A, b and everything drawn in training.
-        dtype: "float64" or "float32".
-        device: PyTorch's name for it.
-        verbose: 1 shows a progress bar.
+        num_features: R, the number of random features.
+        objective: Objective to maximise: "de-elbo" (default) or "elbo".
+        kappa: Weight of the log-likelihood in "de-elbo"; None for max(1, R C / N).
+        ard: Whether each input has its own lengthscale (automatic relevance determination).
+        min_lengthscale: Lower bound of the lengthscale, in units of the inputs; None for the bound described above
+            (if kappa > 1), 0 for no bound.
+        max_iter: Number of Adam steps.
+        learning_rate: Initial learning rate of Adam; it follows a cosine schedule to zero.
+        batch_size: Number of rows in a minibatch.
+        random_state: Seed or NumPy generator for the random features A and b and for the draws in training.
+        dtype: Precision of the computations: "float64" or "float32".
+        device: PyTorch device, such as "cpu" or "cuda".
+        verbose: 1 to show a progress bar, 0 for no output.
 
     Attributes:
-        classes_: Labels, in the order of `predict_proba`.
-        lengthscale_: Learned, in units of the inputs; a number, or an array with `ard`.
-        outputscale_: Learned standard deviation of the logits' functions.
-        scale_: Standard deviation of the posterior.
-        objective_: Estimated on all rows at the end.
-        n_iter_: Steps made.
-        n_features_in_: Inputs.
+        classes_: Class labels, in the order of the columns of `predict_proba`.
+        lengthscale_: Learned lengthscale, in units of the inputs; a number, or an array with `ard`.
+        outputscale_: Learned prior standard deviation of each logit.
+        scale_: Learned standard deviation of the posterior of the weights.
+        objective_: Monte Carlo estimate of the objective on all rows after training.
+        n_iter_: Number of Adam steps that were made.
+        n_features_in_: Number of inputs (columns of X) seen in `fit`.
+
+    Example:
+        >>> from sklearn.datasets import make_moons
+        >>> from deelbo.rff import RFFClassifier
+        >>> X, y = make_moons(100, noise=0.1, random_state=0)
+        >>> model = RFFClassifier(num_features=64, max_iter=50, random_state=0).fit(X, y)
+        >>> model.predict([[0.0, 1.0], [1.0, -0.5]])
+        array([0, 1])
+        >>> model.predict_proba([[0.0, 1.0]]).shape  # [rows, classes]
+        (1, 2)
+        >>> model.score(X, y) > 0.9
+        True
     """
 
     _A: Tensor
@@ -90,15 +103,18 @@ class RFFClassifier(ClassifierMixin, RFFEstimator):
         self.verbose = verbose
 
     def fit(self, X: Any, y: Any) -> RFFClassifier:
-        """Learn hyperparameters and posterior.
+        """Learn the hyperparameters and the posterior of the weights.
 
         Args:
             X: Inputs, [N, features].
-            y: Labels, [N].
+            y: Class labels, [N].
+
+        Returns:
+            The fitted classifier itself.
 
         Raises:
-            ValueError: If a parameter or the data are not what they should be.
-            MemoryError: If so many features do not fit.
+            ValueError: If a parameter is out of range, the data are invalid, or training diverges.
+            MemoryError: If so many features do not fit into memory.
         """
         self._check_parameters(("num_features", "max_iter", "batch_size"), objective=("de-elbo", "elbo"))
         self._check_positive("learning_rate")
@@ -116,7 +132,7 @@ class RFFClassifier(ClassifierMixin, RFFEstimator):
         numbers = self.num_features * (4 * min(self.batch_size, len(X)) + 4 * len(self.classes_))
         self._check_memory(numbers * DTYPES[self.dtype].itemsize)
         if hasattr(self, "_A"):
-            del self._A  # of an earlier fit, perhaps in another precision
+            del self._A  # left by an earlier fit, perhaps in another precision
         self._scale_inputs(X, self.ard)
         self._A, self._b, seed = self._draw_features(X.shape[1])
         x, labels = self._inputs(X), torch.tensor(encoder.transform(y), device=self.device)
@@ -129,7 +145,9 @@ class RFFClassifier(ClassifierMixin, RFFEstimator):
         self.outputscale_, self.scale_ = float(self._outputscale), float(self._scale)
         self.objective_ = self._estimate(x, labels, generator)
         if not math.isfinite(self.objective_):
-            raise ValueError(f"training diverged: learning_rate={self.learning_rate} is too large for these data")
+            raise ValueError(
+                f"training diverged: learning_rate={self.learning_rate} is too large for these data, try a tenth of it"
+            )
         self.n_iter_ = self.max_iter
         return self
 
@@ -168,13 +186,13 @@ class RFFClassifier(ClassifierMixin, RFFEstimator):
         return phi @ self._parameters["mean"], self._scale * phi.square().sum(1, keepdim=True).sqrt()
 
     def _nll(self, x: Tensor, labels: Tensor, samples: int, generator: torch.Generator) -> Tensor:
-        """-E_q log p(y | V), an average over rows and draws of their logits."""
+        """Return -E_q log p(y | V), averaged over the rows and over several draws of their logits."""
         mean, std = self._logits(x)
         noise = torch.randn(samples, *mean.shape, generator=generator, dtype=mean.dtype, device=mean.device)
         return F.cross_entropy((mean + std * noise).flatten(0, 1), labels.repeat(samples))
 
     def _kl(self) -> Tensor:
-        """KL(N(mean, scale^2 I) || N(0, I))."""
+        """Return KL(q || p) = KL(N(mean, scale^2 I) || N(0, I))."""
         mean, log_scale = self._parameters["mean"], self._parameters["log_scale"]
         return 0.5 * (mean.square().sum() + mean.numel() * ((2 * log_scale).exp() - 1 - 2 * log_scale))
 
@@ -202,7 +220,7 @@ class RFFClassifier(ClassifierMixin, RFFEstimator):
 
     @torch.no_grad()
     def _estimate(self, x: Tensor, labels: Tensor, generator: torch.Generator) -> float:
-        """The objective on all rows, with ten draws of each or more."""
+        """Return an estimate of the objective on all rows, with at least ten draws of the logits of each row."""
         samples = max(10, 2**18 // len(x))
         size = max(16, CHUNK // max(self.num_features, samples * len(self.classes_)))
         parts = zip(x.split(size), labels.split(size), strict=True)
@@ -218,18 +236,18 @@ class RFFClassifier(ClassifierMixin, RFFEstimator):
         """
         check_is_fitted(self)
         x = self._inputs(validate_data(self, X, dtype="float64", reset=False))
-        # Quasi-random and the same for every row: a row's answer does not depend on its company.
+        # Quasi-random and the same for every row, so that a prediction does not depend on the other rows.
         uniform = torch.quasirandom.SobolEngine(len(self.classes_), scramble=True, seed=0).draw(PREDICTIVE_SAMPLES)
         noise = torch.special.ndtri(uniform.double().clamp(1e-9, 1 - 1e-9))
         size = max(16, CHUNK // max(self.num_features, PREDICTIVE_SAMPLES * len(self.classes_)))
-        found = []
+        probabilities = []
         for rows in x.split(size):
             mean, std = (part.double().cpu() for part in self._logits(rows))
-            found.append((mean[None] + std * noise[:, None]).softmax(-1).mean(0))
-        return torch.cat(found).numpy()
+            probabilities.append((mean[None] + std * noise[:, None]).softmax(-1).mean(0))
+        return torch.cat(probabilities).numpy()
 
     def predict_log_proba(self, X: Any) -> Any:
-        """Return the logarithms of `predict_proba`.
+        """Return the logarithms of the class probabilities, [M, classes].
 
         Args:
             X: Inputs, [M, features].
@@ -237,7 +255,7 @@ class RFFClassifier(ClassifierMixin, RFFEstimator):
         return numpy.log(self.predict_proba(X))
 
     def predict(self, X: Any) -> Any:
-        """Return the most probable labels.
+        """Return the most probable label of each row, [M].
 
         Args:
             X: Inputs, [M, features].

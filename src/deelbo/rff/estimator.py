@@ -1,4 +1,4 @@
-"""What the regressor and the classifier share: checks, random features, device, progress."""
+"""Base class of the regressor and the classifier: parameter checks, random features, device, progress bar."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DTYPES = {"float64": torch.float64, "float32": torch.float32}
 
 
 class RFFEstimator(BaseEstimator):
-    """Base of `RFFRegressor` and `RFFClassifier`."""
+    """Base class of `RFFRegressor` and `RFFClassifier`, which set the parameters declared here."""
 
     num_features: int
     objective: str
@@ -39,28 +39,32 @@ class RFFEstimator(BaseEstimator):
     def _check_parameters(self, integers: tuple[str, ...], **choices: tuple[str, ...]) -> None:
         for name, allowed in {**choices, "dtype": tuple(DTYPES)}.items():
             if getattr(self, name) not in allowed:
-                raise ValueError(f"{name}={getattr(self, name)!r}, but it is one of {', '.join(allowed)}")
+                raise ValueError(f"{name}={getattr(self, name)!r}, but it must be one of {', '.join(allowed)}")
         for name in integers:
             value = getattr(self, name)
             if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
                 raise ValueError(f"{name}={value!r} must be a positive integer")
         self._check_positive("kappa", None)
         if self.kappa is not None and self.objective != "de-elbo":
-            raise ValueError(f'kappa={self.kappa} belongs to objective="de-elbo", not to {self.objective!r}')
+            raise ValueError(
+                f'kappa={self.kappa} belongs to objective="de-elbo", not to {self.objective!r}: leave it None'
+            )
         try:
             torch.empty(0, device=self.device)
         except (RuntimeError, AssertionError) as error:
-            raise ValueError(f"device={self.device!r} is not on this machine") from error
+            raise ValueError(
+                f'device={self.device!r} is not available on this machine: use another, such as "cpu"'
+            ) from error
 
     def _check_positive(self, name: str, *others: float | None) -> None:
-        """Refuse a parameter that is no positive number, and none of the others that it may be."""
+        """Raise ValueError unless the parameter is a positive number or one of the `others` (such as None)."""
         value = getattr(self, name)
         if value not in others and (not isinstance(value, Real) or not 0 < float(value) < math.inf):
             raise ValueError(f"{name}={value!r} must be positive" + "".join(f", or {other}" for other in others))
 
     @contextmanager
     def _all_or_nothing(self) -> Iterator[None]:
-        """Leave the estimator as it was if a fit fails or is interrupted; gradients work, whatever the caller does."""
+        """Enable gradients for a fit, and restore the estimator's attributes if the fit fails or is interrupted."""
         before = dict(self.__dict__)
         try:
             with torch.inference_mode(False), torch.enable_grad():
@@ -71,10 +75,13 @@ class RFFEstimator(BaseEstimator):
             raise
 
     def _check_memory(self, needed: float) -> None:
-        """Refuse early what would be killed late.
+        """Check before the fit that it will not run out of memory.
+
+        Args:
+            needed: Estimated memory use of the fit, in bytes.
 
         Raises:
-            MemoryError: If so many bytes do not fit.
+            MemoryError: If the machine has less memory than that.
         """
         if self.device != "cpu" or "SC_AVPHYS_PAGES" not in os.sysconf_names:
             return
@@ -82,11 +89,11 @@ class RFFEstimator(BaseEstimator):
         if needed > total:
             raise MemoryError(
                 f"num_features={self.num_features:,} needs about {needed / 2**30:,.0f} GiB for this data, "
-                f"and the machine has {total / 2**30:,.0f}"
+                f"and the machine has {total / 2**30:,.0f}: choose fewer features"
             )
 
     def _tensor(self, values: Any) -> Tensor:
-        """As the fit computes: its device and precision stay those of the fitted features."""
+        """Return values as a tensor on the device and in the precision of the fitted features, or of the next fit."""
         if getattr(values, "flags", None) is not None and (
             not values.flags.writeable or min(values.strides, default=0) < 0
         ):
@@ -96,11 +103,11 @@ class RFFEstimator(BaseEstimator):
         return torch.as_tensor(values, dtype=dtype, device=self.device if fitted is None else fitted.device)
 
     def _scale_inputs(self, X: Any, ard: bool) -> None:
-        """Learn what is subtracted and divided by: phases would be rough far from zero, and starts need a unit."""
+        """Learn the shift and the unit of the inputs: far from zero phases lose digits, and the search needs a unit."""
         with numpy.errstate(over="ignore", invalid="ignore"):
             self._center, self._unit = X.mean(0), X.std(0)
         if not numpy.isfinite(self._unit).all():
-            raise ValueError("X has values that are too large to compute a standard deviation of")
+            raise ValueError("X has values that are too large to compute their standard deviation: rescale the inputs")
         self._unit[~(self._unit > 1e-12 * abs(self._center))] = 0.0  # a constant column
         if ard:
             self._unit[self._unit == 0] = 1.0
@@ -108,32 +115,32 @@ class RFFEstimator(BaseEstimator):
             self._unit = float((self._unit**2).mean() ** 0.5) or 1.0
 
     def _inputs(self, X: Any) -> Tensor:
-        """Inputs as the features take them.
+        """Return the shifted and scaled inputs that the random features are computed from.
 
         Raises:
-            ValueError: If they do not fit into the precision.
+            ValueError: If a value overflows in the chosen precision.
         """
         x = self._tensor((X - self._center) / self._unit)
         if not bool(x.isfinite().all()):
-            raise ValueError(f"X has values that are too large for {x.dtype}")
+            raise ValueError(f"X has values that are too large for {x.dtype}: rescale the inputs")
         return x
 
     def _draw_features(self, inputs: int) -> tuple[Tensor, Tensor, int]:
-        """Return A, b and a seed for what else is random."""
+        """Return random frequencies A [inputs, R], phases b [R], and a seed for the other random numbers of a fit."""
         random = check_random_state(self.random_state)
         A = random.standard_normal((inputs, self.num_features))
         b = random.uniform(0, 2 * torch.pi, self.num_features)
         return self._tensor(A), self._tensor(b), int(random.randint(2**31 - 1))
 
     def _emphasis(self, num_params: int, number: int) -> float:
-        """kappa: max(1, D/N) or the user's for the DE-ELBO, 1 otherwise."""
+        """Return kappa: for the DE-ELBO the user's value or max(1, D/N), for the other objectives 1."""
         if self.objective != "de-elbo":
             return 1.0
         return max(1.0, num_params / number) if self.kappa is None else float(self.kappa)
 
     @contextmanager
     def _progress(self, total: int | None = None) -> Iterator[Callable[[float], None]]:
-        """Give a function to call with each value of the objective; with `verbose`, a bar shows the best."""
+        """Yield a function to call with each value of the objective; with `verbose` it updates a progress bar."""
         if not self.verbose:
             yield lambda value: None
             return

@@ -1,4 +1,4 @@
-"""Objectives of RFF regression as functions of the hyperparameters alone: the best q is a closed form.
+"""Objectives of RFF regression as functions of the hyperparameters alone: the optimal q has a closed form.
 
 With Phi [N, R], targets y [N, T], noise variance s2, weights v ~ N(0, I) and D = R T:
 
@@ -21,7 +21,7 @@ from torch import Tensor
 
 
 class _Solve(torch.autograd.Function):
-    """tr(c^T K^-1 c), log det K and K^-1 c for a symmetric K; autograd through a Cholesky factor costs 4 times more."""
+    """Compute tr(c^T K^-1 c), log det K and K^-1 c; a backward pass by hand is 4 times cheaper than autograd's."""
 
     @staticmethod
     def forward(ctx: Any, K: Tensor, c: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -50,7 +50,14 @@ def _plus_identity(matrix: Tensor, delta: Tensor) -> Tensor:
 
 @dataclass
 class Primal:
-    """Sufficient statistics when N >= R: `gram` = Phi^T Phi [R, R], `cross` = Phi^T y [R, T], `total` = tr(y^T y)."""
+    """Sufficient statistics for N >= R.
+
+    Args:
+        gram: Phi^T Phi, [R, R].
+        cross: Phi^T y, [R, T].
+        total: tr(y^T y), a number.
+        number: N, the number of rows.
+    """
 
     gram: Tensor
     cross: Tensor
@@ -63,25 +70,31 @@ class Primal:
         return (self.total - explained) / delta, log_det + (self.number - len(self.gram)) * delta.log(), mean
 
     def trace(self) -> Tensor:
-        """tr(Phi^T Phi)."""
+        """Return tr(Phi^T Phi)."""
         return self.gram.diagonal().sum()
 
 
 @dataclass
 class Dual:
-    """The same for N < R, from `kernel` = Phi Phi^T [N, N], `features` = Phi [N, R] and `targets` = y [N, T]."""
+    """Sufficient statistics for N < R.
+
+    Args:
+        kernel: Phi Phi^T, [N, N].
+        features: Phi, [N, R].
+        targets: y, [N, T].
+    """
 
     kernel: Tensor
     features: Tensor
     targets: Tensor
 
     def ridge(self, delta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """See `Primal.ridge`."""
+        """Return tr(y^T K^-1 y) and log det K of K = Phi Phi^T + delta I, and m = Phi^T K^-1 y."""
         quadratic, log_det, solved = _Solve.apply(_plus_identity(self.kernel, delta), self.targets)
         return quadratic, log_det, self.features.T @ solved.to(self.features.dtype)
 
     def trace(self) -> Tensor:
-        """tr(Phi^T Phi)."""
+        """Return tr(Phi^T Phi)."""
         return self.kernel.diagonal().sum()
 
 
@@ -91,10 +104,10 @@ def isotropic_objective(
     """Return J at the best isotropic q, its mean [R, T] and its variance.
 
     Args:
-        stats: Of features and targets.
-        noise: Variance s2.
-        kappa: 1 for the ELBO, max(1, D/N) for the DE-ELBO.
-        sizes: N, R and T.
+        stats: Sufficient statistics of the features and targets.
+        noise: Variance s2 of the noise.
+        kappa: Weight of the log-likelihood: 1 for the ELBO, max(1, D/N) for the DE-ELBO.
+        sizes: N, R and T: the numbers of rows, features and outputs.
     """
     number, features, outputs = sizes
     quadratic, _, mean = stats.ridge(noise / kappa)
@@ -105,7 +118,13 @@ def isotropic_objective(
 
 
 def log_marginal_likelihood(stats: Primal | Dual, noise: Tensor, sizes: tuple[int, int, int]) -> tuple[Tensor, Tensor]:
-    """Return log N(y | 0, Phi Phi^T + s2 I), summed over outputs, and the posterior's mean [R, T]."""
+    """Return log N(y | 0, Phi Phi^T + s2 I), summed over the outputs, and the mean [R, T] of the exact posterior.
+
+    Args:
+        stats: Sufficient statistics of the features and targets.
+        noise: Variance s2 of the noise.
+        sizes: N, R and T: the numbers of rows, features and outputs.
+    """
     number, _, outputs = sizes
     quadratic, log_det, mean = stats.ridge(noise)
     return -0.5 * (quadratic + outputs * (log_det + number * math.log(2 * math.pi))), mean

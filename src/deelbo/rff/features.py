@@ -1,4 +1,4 @@
-"""The featurisation: cosines whose inner products are an RBF kernel."""
+"""Random Fourier features: cosines whose inner products approximate an RBF kernel."""
 
 from __future__ import annotations
 
@@ -13,21 +13,33 @@ from torch import Tensor, nn
 class RandomFourierFeatures(nn.Module):
     """phi(x) = outputscale * sqrt(2/R) * cos(A^T x / lengthscale + b), `eq:phi` of the paper.
 
-    A ~ N(0, 1) and b ~ Uniform(0, 2 pi) are drawn once and fixed; lengthscale and outputscale are learned. For any
-    pair, phi(x)^T phi(x') estimates outputscale^2 exp(-|x - x'|^2 / (2 lengthscale^2)) without bias, with an error that
-    falls like 1/sqrt(R).
+    A ~ N(0, 1) and b ~ Uniform(0, 2 pi) are drawn once and fixed; lengthscale and outputscale are learned. The inner
+    product phi(x)^T phi(x') is an unbiased estimate of the RBF kernel
+    outputscale^2 exp(-|x - x'|^2 / (2 lengthscale^2)), with an error proportional to 1/sqrt(R).
 
     Args:
-        in_features: Size of x.
-        num_features: R.
-        lengthscale: Where it starts: one number, or one for each input (then each input learns its own).
-        outputscale: Where it starts.
-        seed: Of A and b; PyTorch's global generator if None.
-        dtype: Of everything.
-        device: Of everything.
+        in_features: Number of inputs, the size of x.
+        num_features: R, the number of random features.
+        lengthscale: Initial lengthscale: one number, or one for each input (then each input learns its own).
+        outputscale: Initial outputscale.
+        seed: Seed for A and b; PyTorch's global generator draws them if None.
+        dtype: Data type of parameters and buffers; PyTorch's default if None.
+        device: Device of parameters and buffers; PyTorch's default if None.
 
     Raises:
-        ValueError: If a size or a scale is not positive.
+        ValueError: If a size or a scale is not positive, or the number of lengthscales is not that of the inputs.
+
+    Example:
+        >>> import torch
+        >>> from deelbo.rff import RandomFourierFeatures
+        >>> features = RandomFourierFeatures(in_features=2, num_features=10_000, lengthscale=1.0, seed=0)
+        >>> x = torch.tensor([[0.0, 0.0], [1.0, 0.0]])
+        >>> phi = features(x)
+        >>> phi.shape
+        torch.Size([2, 10000])
+        >>> kernel = phi @ phi.T  # about exp(-1/2) = 0.61 between the two points
+        >>> print(f"{kernel[0, 1].item():.1f}")
+        0.6
     """
 
     A: Tensor
@@ -49,9 +61,11 @@ class RandomFourierFeatures(nn.Module):
         if in_features < 1 or num_features < 1:
             raise ValueError(f"in_features={in_features} and num_features={num_features} must be positive")
         if start.ndim and start.shape != (in_features,):
-            raise ValueError(f"{start.numel()} lengthscales for {in_features} inputs")
+            raise ValueError(
+                f"{start.numel()} lengthscales for {in_features} inputs: give one number, or one for each input"
+            )
         if not (start > 0).all() or not outputscale > 0:
-            raise ValueError("lengthscale and outputscale must be positive")
+            raise ValueError(f"lengthscale={lengthscale} and outputscale={outputscale} must be positive")
         generator = None if seed is None else torch.Generator().manual_seed(seed)
         dtype = dtype or torch.get_default_dtype()
         A = torch.randn(in_features, num_features, generator=generator, dtype=torch.float64)
@@ -63,26 +77,26 @@ class RandomFourierFeatures(nn.Module):
 
     @property
     def lengthscale(self) -> Tensor:
-        """Positive; a number, or one for each input."""
+        """Current lengthscale, positive: one number, or one for each input."""
         return F.softplus(self.raw_lengthscale)
 
     @property
     def outputscale(self) -> Tensor:
-        """Positive: the standard deviation of the function."""
+        """Current outputscale, positive: the prior standard deviation of the function."""
         return F.softplus(self.raw_outputscale)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return features, [..., R], of inputs, [..., in_features]."""
+        """Return the features phi(x), [..., R], of inputs x, [..., in_features]."""
         return fourier_features(x, self.A, self.b, self.lengthscale, self.outputscale)
 
     def extra_repr(self) -> str:
-        """Sizes and scales."""
+        """Return the sizes and the outputscale, for `repr`."""
         in_features, num_features = self.A.shape
         return f"{in_features}, {num_features}, outputscale={self.outputscale.item():.3g}"
 
 
 def fourier_features(x: Tensor, A: Tensor, b: Tensor, lengthscale: Tensor, outputscale: Tensor) -> Tensor:
-    """`eq:phi`, as a function of everything."""
+    """Return outputscale * sqrt(2/R) * cos(A^T x / lengthscale + b), [..., R] (`eq:phi`)."""
     return outputscale * math.sqrt(2 / A.shape[1]) * torch.cos((x / lengthscale) @ A + b)
 
 

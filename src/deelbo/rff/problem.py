@@ -1,4 +1,4 @@
-"""An objective of RFF regression as a smooth function of a few numbers, whatever N is."""
+"""An objective of RFF regression and its gradient as functions of the log hyperparameters, in chunks of rows."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch import Tensor
 from deelbo.rff.evidence import Dual, Primal, isotropic_objective, log_marginal_likelihood
 from deelbo.rff.features import fourier_features
 
-CHUNK = 2**20  # features in memory at once: as few as keep a product busy
+CHUNK = 2**20  # numbers in a chunk of Phi: just enough to keep a matrix product efficient
 
 
 @dataclass(frozen=True)
@@ -22,11 +22,11 @@ class Problem:
 
     Args:
         x: Inputs, [N, H].
-        targets: [N, T].
-        A: Frequencies, [H, R].
-        b: Phases, [R].
-        objective: "lml", "de-elbo" or "elbo".
-        kappa: Of the isotropic objectives.
+        targets: Targets, [N, T].
+        A: Random frequencies, [H, R].
+        b: Random phases, [R].
+        objective: "lml" (log marginal likelihood), "de-elbo" or "elbo".
+        kappa: Weight of the log-likelihood in "de-elbo" and "elbo"; "lml" ignores it.
     """
 
     x: Tensor
@@ -38,28 +38,28 @@ class Problem:
 
     @property
     def sizes(self) -> tuple[int, int, int]:
-        """N, R and T."""
+        """N, R and T: the numbers of rows, features and outputs."""
         return len(self.x), self.A.shape[1], self.targets.shape[1]
 
     @property
     def unit(self) -> float:
-        """Objectives are sums over this many numbers; the search sees their average."""
+        """Number of terms in the objective, by which the search divides it to work with an average."""
         return self.sizes[0] * self.sizes[2] * (1.0 if self.objective == "lml" else self.kappa)
 
     def features(self, x: Tensor, logs: Tensor) -> Tensor:
-        """Phi of inputs."""
+        """Return the features Phi of inputs x at the hyperparameters `logs`."""
         lengthscale, outputscale, _ = split(logs.to(self.A.dtype).to(self.A.device))
         return fourier_features(x, self.A, self.b, lengthscale, outputscale)
 
     def value(self, stats: Primal | Dual, noise: Tensor) -> Tensor:
-        """The objective from statistics of the features."""
+        """Return the objective from the sufficient statistics and the standard deviation of the noise."""
         if self.objective == "lml":
             return log_marginal_likelihood(stats, noise**2, self.sizes)[0]
         return isotropic_objective(stats, noise**2, self.kappa, self.sizes)[0]
 
     @torch.no_grad()
     def statistics(self, logs: Tensor) -> Primal | Dual:
-        """What the objective needs to know of the features, summed up in float64."""
+        """Return the sufficient statistics of the features at the hyperparameters `logs`, in float64."""
         number, size, outputs = self.sizes
         y = self.targets.double()
         if number < size:
@@ -78,10 +78,10 @@ class Problem:
         return Primal(gram, cross, y.square().sum(), number)
 
     def value_and_gradient(self, logs: Tensor) -> tuple[float, Tensor]:
-        """The objective and its gradient in two passes over the rows, so that no graph holds N R numbers.
+        """Return the objective and its gradient by two passes over the rows, so that no graph holds N R numbers.
 
-        The first gives the statistics and the gradient with respect to them, the second what each chunk of features
-        contributes to that.
+        The first pass computes the sufficient statistics and the gradient with respect to them; the second propagates
+        this gradient through the features of each chunk of rows to the hyperparameters.
         """
         logs = logs.detach().requires_grad_()
         stats = self.statistics(logs)
@@ -100,10 +100,10 @@ class Problem:
 
     @torch.no_grad()
     def _pull_back(self, x: Tensor, logs: Tensor, weigh: Callable[[Tensor], Tensor]) -> Tensor:
-        """Gradient of sum(W * phi) with respect to the logs, for W = weigh(phi) held fixed.
+        """Return the gradient of sum(W * phi) with respect to the logs, for W = weigh(phi) held fixed.
 
         With phi = c cos(z), z = (x / l) A + b: d/dlog outputscale is sum(W phi), and d/dlog l_h is
-        sum_n (x_nh / l_h) sum_r W_nr c sin(z_nr) A_hr. By hand: autograd would go over the rows twice as often.
+        sum_n (x_nh / l_h) sum_r W_nr c sin(z_nr) A_hr. Written by hand because autograd needs twice as many passes.
         """
         lengthscale, outputscale, _ = split(logs.to(self.A.dtype).to(self.A.device))
         scaled = x / lengthscale
@@ -119,7 +119,7 @@ class Problem:
         return torch.cat([by_lengthscale, by_outputscale[None], by_outputscale.new_zeros(1)]).double().cpu()
 
     def subset(self, rows: Tensor) -> Problem:
-        """The same with some of the rows, each counting for several where the objective is a weighted one."""
+        """Return the problem for some of the rows; under "elbo" and "de-elbo" they get the weight of all rows."""
         weight = 1.0 if self.objective == "lml" else self.sizes[0] / len(rows)
         return replace(self, x=self.x[rows], targets=self.targets[rows], kappa=self.kappa * weight)
 
@@ -133,6 +133,6 @@ def _weigh(linear: Tensor, quadratic: Tensor, phi: Tensor) -> Tensor:
 
 
 def split(logs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return lengthscale(s), outputscale and noise."""
+    """Return lengthscale(s), outputscale and noise from their logarithms."""
     positive = logs.exp()
     return positive[:-2], positive[-2], positive[-1]

@@ -12,13 +12,20 @@ from torch import Tensor
 
 from deelbo.rff.problem import Problem, split
 
-RATES = (0.1, 0.01, 0.001, 0.0001)
-SAMPLES = 5
+RATES = (0.1, 0.01, 0.001, 0.0001)  # learning rates
+SAMPLES = 5  # Monte Carlo samples per step
 
 
 @dataclass
 class Ascent:
-    """Where a run ended: hyperparameters, mean and scale of q, and the objective there."""
+    """Result of a run of Adam.
+
+    Args:
+        logs: Log hyperparameters.
+        mean: Mean of q, [R, T].
+        scale: Standard deviation of q.
+        value: Objective, without Monte Carlo error.
+    """
 
     logs: Tensor
     mean: Tensor
@@ -30,20 +37,20 @@ def ascend(problem: Problem, ard: bool, floor: float, steps: int, seed: int, rep
     """Return the best of runs at four learning rates, compared by the objective without Monte Carlo error.
 
     Args:
-        problem: What to maximise; an isotropic objective.
-        ard: Whether each input has a lengthscale of its own.
-        floor: Of the noise.
-        steps: Of each run.
-        seed: Of the draws of weights.
-        report: Called at each step with the estimate, an average over rows.
+        problem: Objective to maximise: "de-elbo" or "elbo".
+        ard: Whether each input has its own lengthscale.
+        floor: Lower bound of the noise.
+        steps: Number of Adam steps of each run.
+        seed: Seed for the random draws of the weights.
+        report: Called at each step with the estimated objective, an average over rows.
 
     Raises:
-        ValueError: If all of them diverge.
+        ValueError: If all runs diverge.
     """
     runs = [_run(problem, ard, floor, steps, rate, seed, report) for rate in RATES]
     ended = [run for run in runs if math.isfinite(run.value)]
     if not ended:
-        raise ValueError("Adam diverged at every learning rate: scale inputs and targets to ordinary sizes")
+        raise ValueError("Adam diverged at every learning rate: scale inputs and targets to a spread of about 1")
     return max(ended, key=lambda run: run.value)
 
 
@@ -81,12 +88,12 @@ def _run(
 
 
 def _kl(mean: Tensor, scale: Tensor) -> Tensor:
-    """KL(N(mean, scale^2 I) || N(0, I))."""
+    """Return KL(q || p) = KL(N(mean, scale^2 I) || N(0, I))."""
     return 0.5 * (mean.square().sum() + mean.numel() * (scale**2 - 1 - 2 * scale.log()))
 
 
 def _value(problem: Problem, logs: Tensor, mean: Tensor, scale: Tensor) -> float:
-    """J with the expectation of the square in closed form: |y - Phi m|^2 + T scale^2 tr(Phi^T Phi)."""
+    """Return J, with the expected squared error in closed form: |y - Phi m|^2 + T scale^2 tr(Phi^T Phi)."""
     number, _, outputs = problem.sizes
     phi, noise = problem.features(problem.x, logs), split(logs)[2].to(mean)
     squares = (problem.targets - phi @ mean).square().sum() + outputs * scale**2 * phi.square().sum()
