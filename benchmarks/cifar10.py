@@ -13,8 +13,9 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from deelbo.cli.progress import RunProgress
 from deelbo.job import Job, run_job
+
+from deelbo.cli.progress import RunProgress
 from deelbo.result import read_run
 
 STRENGTHS = (1e-2, 1e-4, 1e-6)  # alpha/N = beta/N, three of the paper's six

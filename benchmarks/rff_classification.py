@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from deelbo.training.evaluation import metrics
 from sklearn.datasets import load_digits, make_circles, make_classification, make_moons
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.gaussian_process import GaussianProcessClassifier
@@ -28,7 +29,6 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
 from deelbo.rff import RFFClassifier
-from deelbo.training.evaluation import metrics
 
 Data = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
