@@ -292,7 +292,7 @@ class TrainingRun:
             objective=values[self.settings.steps][winner.learning_rate],
             objective_scale=method.objective_scale,
             prior_variances=method.prior.variances,
-            learned={**winner.likelihood.learned(), **method.learned()},
+            learned=_beside_variances({**winner.likelihood.learned(), **method.learned()}),
             history=[row for note in notes for row in note["history"]],
             values=values,
             num_data=self.sets.number,
@@ -300,6 +300,11 @@ class TrainingRun:
             speed=_speed([note["clock"] for note in notes]),
             reader=self.reader,
         )
+
+
+def _beside_variances(learned: dict[str, float]) -> dict[str, float]:
+    """Leave the prior variances out, which a result has under their own names."""
+    return {name: value for name, value in learned.items() if not name.startswith("variance_")}
 
 
 def _speed(clocks: Iterable[dict[str, float]]) -> dict[str, float]:

@@ -39,7 +39,7 @@ class Result:
         objective: Its training objective.
         objective_scale: By what the objective is divided to compare with a mean loss (kappa N or N).
         prior_variances: Learned (or given) variances by group of the prior.
-        learned: All that was learned beside the weights, under the names of the history's columns.
+        learned: What else was learned, such as the posterior's scale, under the names of the history's columns.
         history: A row for each epoch of each candidate.
         values: The objective of the candidates at each comparison, by step and learning rate.
         num_data: N, the number of training examples.
@@ -166,7 +166,7 @@ class Result:
             "num_data": self.num_data,
             "num_params": self.num_params,
             "learned": {
-                **self.learned,
+                **{name: value if math.isfinite(value) else None for name, value in self.learned.items()},
                 "learning_rate": self.learning_rate,
                 "objective": self.objective,
                 "objective_scale": self.objective_scale,

@@ -17,10 +17,11 @@ def _torchmetrics() -> Any:
 
 def average_precisions(probabilities: Tensor, labels: Tensor) -> Tensor:
     """Return the average precision of each label; not a number for a label that no example has."""
-    values = _torchmetrics().multilabel_average_precision(
-        probabilities, labels.long(), probabilities.shape[1], average="none"
-    )
-    return torch.where(labels.sum(0) > 0, values.double(), torch.nan)
+    seen = labels.sum(0) > 0
+    values = torch.full((labels.shape[1],), torch.nan, dtype=torch.float64)
+    for k in seen.nonzero().flatten().tolist():
+        values[k] = _torchmetrics().binary_average_precision(probabilities[:, k], labels[:, k].long())
+    return values
 
 
 @metric("mean_average_precision", "bernoulli", "mean average precision", percent=True, better="higher", main=True)

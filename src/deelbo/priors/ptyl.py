@@ -13,7 +13,7 @@ from deelbo._head import Head, split_head
 from deelbo.priors.base import PRIORS, PriorRecipe, SearchAxis, backbone_and_head
 from deelbo.priors.covariance import DiagonalPlusLowRank
 from deelbo.priors.gaussian import GaussianPrior, PriorGroup, shaped_like
-from deelbo.priors.source_posterior import SourcePosterior, load_source_posterior
+from deelbo.priors.source_posterior import SourcePosterior, check_source_file, load_source_posterior
 
 
 def ptyl(
@@ -107,4 +107,5 @@ class PTYL(PriorRecipe):
 
     def fingerprint(self) -> str:
         """Return a hash of the file's content."""
+        check_source_file(self.file)
         return file_fingerprint(self.file)

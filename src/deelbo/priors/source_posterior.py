@@ -26,8 +26,8 @@ class SourcePosterior:
     """N(mean, 1/2 (diag(variance) + Q Q^T / (K - 1))) over the backbone's weights, by name.
 
     Args:
-        mean: Of each weight.
-        variance: Of each weight.
+        mean: Mean of each weight, by name.
+        variance: Variance of each weight, by name.
         deviations: The K columns of Q as rows, [K, ...] of each weight; the first are the newest.
         buffers: The network's buffers at the mean, such as batch-normalisation statistics.
         notes: How it was made.
@@ -48,7 +48,7 @@ class SourcePosterior:
         """Write a safetensors file.
 
         Args:
-            path: Of a new file.
+            path: Path of a new file.
 
         Raises:
             FileExistsError: If there is one.
@@ -63,7 +63,7 @@ class SourcePosterior:
         """Draw backbone weights: mean + sqrt(variance/2) z + Q z' / sqrt(2 (K - 1)).
 
         Args:
-            seed: Of the draw; PyTorch's global generator if None.
+            seed: Seed of the draw; PyTorch's global generator if None.
         """
         generator = None if seed is None else torch.Generator().manual_seed(seed)
         shared = torch.randn(self.rank, generator=generator) / math.sqrt(2 * max(self.rank - 1, 1))
@@ -79,8 +79,8 @@ class SourcePosterior:
         """Put a network's backbone at the mean, with the buffers that belong to it; the classifier stays.
 
         Args:
-            model: Of the source task's architecture.
-            head: Name of the classifier; found by itself in most networks.
+            model: A network of the source task's architecture.
+            head: Name of the classifier; found automatically in most networks if None.
 
         Raises:
             ValueError: If the network is another one.
@@ -136,21 +136,31 @@ class SourcePosterior:
         return list(variance.shape) == shape and list(rows.shape) == [self.rank, *shape]
 
 
-def load_source_posterior(path: str | Path, rank: int | None = None) -> SourcePosterior:
-    """Read a file that `SourcePosterior.save` wrote.
-
-    Args:
-        path: Of the file.
-        rank: How many deviations to read, the newest; all if None, or if there are fewer.
+def check_source_file(path: str | Path) -> None:
+    """Refuse a path where no file of `SourcePosterior.save` can be.
 
     Raises:
-        FileNotFoundError: If there is none.
-        ValueError: If it is damaged, or something else.
+        FileNotFoundError: If there is no file.
+        ValueError: If it is one of the released files, which must be converted first.
     """
     if not Path(path).is_file():
         raise FileNotFoundError(f"no source posterior at {path}; `deelbo prior` makes one")
     if Path(path).suffix == ".pt":
         raise ValueError(f"{path} is a released file; convert the four with: deelbo prior --released NAME --model SPEC")
+
+
+def load_source_posterior(path: str | Path, rank: int | None = None) -> SourcePosterior:
+    """Read a file that `SourcePosterior.save` wrote.
+
+    Args:
+        path: Path of the file.
+        rank: Number of deviations to read, the newest ones; all if None, or if there are fewer.
+
+    Raises:
+        FileNotFoundError: If there is none.
+        ValueError: If it is damaged, or something else.
+    """
+    check_source_file(path)
     parts: dict[str, dict[str, Tensor]] = {part: {} for part in ("mean", "variance", "deviations", "buffer")}
     try:
         with safetensors.safe_open(path, "pt") as file:
