@@ -1,5 +1,6 @@
 import os
 import shutil
+import signal
 
 import pytest
 import torch
@@ -8,6 +9,9 @@ CHROMIUM = next((p for name in ("chromium", "chromium-browser", "google-chrome")
 
 if "PYTEST_XDIST_WORKER" in os.environ:
     torch.set_num_threads(1)  # two test processes with two OpenMP threads each would spend their time waiting
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell starts jobs in the background
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)

@@ -5,12 +5,12 @@ from contextlib import nullcontext
 import pytest
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
 import torch.nn.functional as F
 from torch.nn.parallel import DistributedDataParallel
 
 import deelbo
-from cases import Net, batch
+from shared.cases import Net, batch
+from shared.processes import start_two
 
 STEPS = 3
 
@@ -69,7 +69,7 @@ def worker(rank, folder, attach, posterior_class, micro_batches, compiled):
 def test_two_processes_learn_what_one_learns_on_the_joint_batch(
     tmp_path, attach, posterior_class, micro_batches, compiled
 ):
-    mp.spawn(worker, (str(tmp_path), attach, posterior_class, micro_batches, compiled), nprocs=2)
+    start_two(worker, str(tmp_path), attach, posterior_class, micro_batches, compiled)
     (first, draws), (second, other) = (torch.load(tmp_path / f"{rank}.pt") for rank in (0, 1))
     assert draws == other
     assert all(torch.equal(first[key], second[key]) for key in first)
@@ -98,5 +98,5 @@ def independent(rank, folder):
 
 
 def test_independent_processes_may_draw_their_own_noise(tmp_path):
-    mp.spawn(independent, (str(tmp_path),), nprocs=2)
+    start_two(independent, str(tmp_path))
     assert torch.load(tmp_path / "0.pt") != torch.load(tmp_path / "1.pt")

@@ -13,7 +13,7 @@ import deelbo
 from deelbo import AllDivergedError, Settings
 from deelbo.report import write_report
 from deelbo.training.search import planned_steps, rungs
-from digit_cases import FAST, digits, network, quick
+from shared.digits import FAST, digits, network, quick
 
 
 def test_de_elbo_learns_and_elbo_collapses():

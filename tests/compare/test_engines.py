@@ -10,10 +10,10 @@ import time
 import pytest
 import ray
 
-from compare_cases import journal, small_comparison, small_options, without_times
 from deelbo.compare import compare
 from deelbo.compare.comparison import FailedRunsError
 from deelbo.compare.engines import LocalEngine, RayEngine
+from shared.comparisons import journal, small_comparison, small_options, without_times
 
 FEW = {"methods": ("de-elbo", "map-grid"), "settings": {"steps": 60, "batch_size": 6, "samples": 2}}
 
@@ -68,7 +68,7 @@ def test_a_run_that_fails_is_told_and_the_others_go_on(tmp_path):
 
 def test_a_run_whose_worker_always_dies_is_given_up(tmp_path):
     options = small_options(methods=("elbo",))
-    comparison = small_comparison(tmp_path, options, models=["compare_cases:deadly"])
+    comparison = small_comparison(tmp_path, options, models=["shared.comparisons:deadly"])
     with pytest.raises(FailedRunsError, match="died 2 times"):
         compare(comparison, LocalEngine(tmp_path / "records", 1, "cpu", tmp_path / "log", retries=1))
 

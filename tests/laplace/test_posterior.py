@@ -8,11 +8,11 @@ import torch.nn.functional as F
 from torch import nn
 
 import laplace
-from cases import Net, batch
 from deelbo.laplace import LaplacePosterior, empirical_fisher
 from deelbo.priors import GaussianPrior, PriorGroup, l2_sp
 from deelbo.priors.covariance import DiagonalPlusLowRank
 from laplace import curvature
+from shared.cases import Net, batch
 
 
 class SmallCNN(nn.Module):

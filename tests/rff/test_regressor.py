@@ -14,7 +14,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from deelbo.rff import RFFRegressor
 from deelbo.rff.problem import Problem
-from rff_cases import toy
+from shared.regression import toy
 
 
 @parametrize_with_checks([RFFRegressor(num_features=256, max_iter=30)])

@@ -5,7 +5,7 @@ import torch
 from deelbo.rff import RFFRegressor
 from deelbo.rff.problem import Problem, split
 from deelbo.rff.search import _neighbourhood, labelled_lengthscales
-from rff_cases import toy
+from shared.regression import toy
 
 
 def fit(objective, number=20, **settings):

@@ -7,7 +7,7 @@ from torch.distributions import Normal, kl_divergence
 from deelbo.rff import RFFRegressor
 from deelbo.rff.problem import Problem
 from deelbo.rff.stochastic import _value, ascend
-from rff_cases import toy
+from shared.regression import toy
 
 
 def test_adam_approaches_but_does_not_pass_l_bfgs():

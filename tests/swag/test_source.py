@@ -3,8 +3,8 @@ import torch
 from torch.distributions import MultivariateNormal, kl_divergence
 
 import deelbo
-from cases import Net
 from deelbo.swag import SourcePosterior, load_source, read_released
+from shared.cases import Net
 
 
 def source(net=None, rank=6, seed=0, dtype=torch.float64):
@@ -187,7 +187,7 @@ class TestReleased:
 def test_finetune_starts_there(tmp_path):
     from torch.utils.data import TensorDataset
 
-    from cases import batch
+    from shared.cases import batch
 
     net = Net(dtype=torch.float32)
     posterior = source(dtype=torch.float32)
@@ -209,7 +209,7 @@ def test_finetune_starts_there(tmp_path):
 def test_the_diagonal_matters_and_a_changed_file_is_refused(tmp_path):
     from torch.utils.data import TensorDataset
 
-    from cases import batch
+    from shared.cases import batch
 
     file = tmp_path / "prior.safetensors"
     source(dtype=torch.float32).save(file)
