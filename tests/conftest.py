@@ -5,6 +5,8 @@ import signal
 import pytest
 import torch
 
+from shared.processes import fork_workers
+
 CHROMIUM = next((p for name in ("chromium", "chromium-browser", "google-chrome") if (p := shutil.which(name))), None)
 
 if "PYTEST_XDIST_WORKER" in os.environ:
@@ -20,6 +22,14 @@ def _seed():
 
 
 @pytest.fixture(scope="module")
+def forked_workers():
+    """Workers of comparisons that start in a moment; see `fork_workers`."""
+    with pytest.MonkeyPatch.context() as patch:
+        fork_workers(patch)
+        yield
+
+
+@pytest.fixture(scope="session")
 def browser():
     if CHROMIUM is None and not os.environ.get("CI"):
         pytest.skip("no Chromium on this machine; CI installs it")

@@ -14,6 +14,8 @@ from shared import processes
 from shared.comparisons import journal, without_times
 from shared.pictures import image_folder, text_table, tiny_bert
 
+pytestmark = pytest.mark.usefixtures("forked_workers")
+
 FAST = [
     *("--steps", "8", "--batch-size", "6", "--learning-rates", "0.1,0.01", "--strengths", "0.01,0"),
     *("--bo-iterations", "2", "--clml-samples", "3", "--device", "cpu"),
@@ -29,7 +31,7 @@ def command(folder, *more, out="out"):
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory):
+def finished(tmp_path_factory, forked_workers):
     folder = tmp_path_factory.mktemp("compare")
     choices = ["--train-sizes", "15,18", "--seeds", "1,2", "--methods", "de-elbo,la-clml,map-grid,map-bo"]
     assert main([*command(folder, *choices), "--jobs", "2", "--quiet"]) == 0

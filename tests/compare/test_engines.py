@@ -15,11 +15,13 @@ from deelbo.compare.comparison import FailedRunsError
 from deelbo.compare.engines import LocalEngine, RayEngine
 from shared.comparisons import journal, small_comparison, small_options, without_times
 
+pytestmark = pytest.mark.usefixtures("forked_workers")
+
 FEW = {"methods": ("de-elbo", "map-grid"), "settings": {"steps": 60, "batch_size": 6, "samples": 2}}
 
 
 @pytest.fixture(scope="module")
-def local(tmp_path_factory):
+def local(tmp_path_factory, forked_workers):
     """A comparison that nobody disturbed; with two workers each has one thread, as in the others, for the same bits."""
     folder = tmp_path_factory.mktemp("local")
     comparison = small_comparison(folder, small_options(**FEW))

@@ -9,6 +9,7 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
 import torch
 
 PRELOAD = [
@@ -27,6 +28,8 @@ def environment(**more):
 def _server():
     """Start the server, with this process's paths and one thread."""
     context = multiprocessing.get_context("forkserver")
+    if multiprocessing.parent_process() is not None:  # a child of the server
+        return context
     context.set_forkserver_preload(PRELOAD)
     before = dict(os.environ)
     os.environ.update(environment())
@@ -53,8 +56,9 @@ class Started:
         self.out, self.log = Path(out), Path(log)
         for path in (out, log):
             open(path, "a").close()  # so that it may be read at once
-        work = (function, arguments, self.out, self.log, environment(**variables))
-        self.process = _server().Process(target=_child, args=work)
+        context, address = _server(), multiprocessing.forkserver._forkserver._forkserver_address
+        work = (function, arguments, self.out, self.log, environment(**variables), address)
+        self.process = context.Process(target=_child, args=work)
         self.process.start()
 
     def running(self):
@@ -77,6 +81,12 @@ def start_two(function, *arguments):
     torch.multiprocessing.start_processes(function, arguments, nprocs=2, start_method="forkserver")
 
 
+def fork_workers(monkeypatch):
+    """Let the workers of `LocalEngine` fork from the server, instead of importing everything each for itself."""
+    context, get = _server(), multiprocessing.get_context
+    monkeypatch.setattr(multiprocessing, "get_context", lambda name=None: context if name == "spawn" else get(name))
+
+
 def command(words, **options):
     """Start `deelbo` with these words."""
     return Started(_main, words, **options)
@@ -97,13 +107,17 @@ def wait_until(condition, process, seconds=120):
 def _main(words):
     from deelbo.cli import main
 
+    fork_workers(pytest.MonkeyPatch())
     sys.argv = ["deelbo", *words]
     return main(words)
 
 
-def _child(function, arguments, out, log, variables):
+def _child(function, arguments, out, log, variables, address):
     os.environ.update(variables)
     for path, stream in ((out, 1), (log, 2)):
         os.dup2(os.open(path, os.O_WRONLY | os.O_APPEND), stream)
     torch.set_num_threads(1)
+    if sys.version_info < (3, 14):  # whose own children would start a server each
+        server = multiprocessing.forkserver._forkserver
+        server._forkserver_address, server.ensure_running = address, lambda: None
     sys.exit(function(*arguments))
