@@ -1,17 +1,17 @@
-"""A job that is interrupted at its seams, and one of two processes."""
+"""A job that is interrupted at its seams."""
 
 import hashlib
 import json
 import os
 import signal
-import socket
 
 import pytest
 
 from deelbo.cli import main
 from deelbo.job import Job, run_job
-from shared import processes
 from shared.pictures import image_folder, picture
+
+pytestmark = pytest.mark.slow
 
 FAST = {"steps": 80, "batch_size": 6, "learning_rates": (0.1, 0.01, 0.001), "samples": 2}
 
@@ -148,24 +148,3 @@ def test_ctrl_c_says_how_to_go_on(tmp_path, capsys, monkeypatch):
     assert f"the same command goes on with it: deelbo finetune {folder}" in capsys.readouterr().err
     monkeypatch.undo()
     assert main([*words, "--device", "cpu", "--quiet"]) == 0
-
-
-def test_two_processes_share_a_run(tmp_path):
-    folder = image_folder(tmp_path / "data")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    words = ["finetune", str(folder), "--model", "shared.pictures:small", "--image-size", "28", "--steps", "20"]
-    words += ["--batch-size", "6", "--learning-rates", "0.1,0.01", "--device", "cpu", "--out", str(tmp_path / "run")]
-    common = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "ACCELERATE_USE_CPU": "1", "WORLD_SIZE": "2"}
-    started = [
-        processes.command(words, out=tmp_path / f"{rank}.txt", RANK=str(rank), LOCAL_RANK=str(rank), **common)
-        for rank in (0, 1)
-    ]
-    assert [process.wait() for process in started] == [0, 0]
-    spoken = [process.out.read_text() for process in started]
-    assert "test accuracy" in spoken[0]
-    assert not spoken[1].strip()
-    run = json.loads((tmp_path / "run" / "run.json").read_text())
-    assert run["status"] == "finished"
-    assert run["metrics"]["accuracy"] >= 0

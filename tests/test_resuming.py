@@ -12,6 +12,8 @@ import deelbo
 from shared.digits import FAST, digits, network, quick
 from shared.processes import Started, wait_until
 
+pytestmark = pytest.mark.slow
+
 
 def train(folder):
     quick(out=folder, steps=400, learning_rates=(0.1, 0.03, 0.01, 0.001), checkpoint_seconds=0.02)

@@ -14,7 +14,7 @@ from shared import processes
 from shared.comparisons import journal, without_times
 from shared.pictures import image_folder, text_table, tiny_bert
 
-pytestmark = pytest.mark.usefixtures("forked_workers")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("forked_workers")]
 
 FAST = [
     *("--steps", "8", "--batch-size", "6", "--learning-rates", "0.1,0.01", "--strengths", "0.01,0"),

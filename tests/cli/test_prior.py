@@ -11,6 +11,8 @@ from deelbo.swag import load_source
 from shared import processes
 from shared.pictures import Small, image_folder, text_table, tiny_bert
 
+pytestmark = pytest.mark.slow
+
 FAST = ["--steps", "24", "--batch-size", "6", "--rank", "4"]
 MODEL = ["--model", "shared.pictures:small", "--image-size", "28"]
 
@@ -99,7 +101,9 @@ def test_killed_and_started_again(made, tmp_path, capsys):
     log, whole = tmp_path.with_suffix(".log"), tmp_path.with_suffix(".safetensors")
     assert processes.command(command, log=log).wait() == 0
     assert "going on from" in log.read_text()
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["prior.safetensors"]
+    left = {path.name for path in tmp_path.iterdir()}
+    # safetensors itself leaves a file like .tmpK24dTi when it is killed while it writes.
+    assert {name for name in left if not name.startswith(".tmp")} == {"prior.safetensors"}
     assert processes.command([*command, "--out", str(whole)]).wait() == 0
     first, second = load_source(out), load_source(whole)
     assert all(torch.equal(first.mean[n], second.mean[n]) for n in first.mean)

@@ -15,7 +15,7 @@ from deelbo.compare.comparison import FailedRunsError
 from deelbo.compare.engines import LocalEngine, RayEngine
 from shared.comparisons import journal, small_comparison, small_options, without_times
 
-pytestmark = pytest.mark.usefixtures("forked_workers")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("forked_workers")]
 
 FEW = {"methods": ("de-elbo", "map-grid"), "settings": {"steps": 60, "batch_size": 6, "samples": 2}}
 

@@ -153,6 +153,7 @@ def botorch_example(seed, iterations=12):
     return Y.flatten().tolist()
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_bo_finds_a_known_optimum_as_fast_as_botorchs_example():
     seeds = range(3)

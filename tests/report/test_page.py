@@ -9,6 +9,8 @@ from deelbo.job import Job, run_job
 from deelbo.report import write_report
 from shared.pictures import image_folder, text_table, tiny_bert
 
+pytestmark = pytest.mark.slow
+
 FAST = {"steps": 12, "batch_size": 6, "learning_rates": (0.1, 0.01), "samples": 2}
 
 

@@ -10,10 +10,11 @@ from deelbo.rff.stochastic import _value, ascend
 from shared.regression import toy
 
 
+@pytest.mark.slow
 def test_adam_approaches_but_does_not_pass_l_bfgs():
     x, y = toy()
     fits = {
-        solver: RFFRegressor(64, objective="de-elbo", solver=solver, steps=1500, normalize_y=False, random_state=0).fit(
+        solver: RFFRegressor(64, objective="de-elbo", solver=solver, steps=500, normalize_y=False, random_state=0).fit(
             x, y
         )
         for solver in ("adam", "l-bfgs")

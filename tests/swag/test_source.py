@@ -90,12 +90,12 @@ def test_half_precision_deviations_are_used_in_full():
 
 def test_draws_have_mean_and_covariance():
     posterior = source(rank=4)
-    draws = torch.stack([flat(posterior.sample(seed)) for seed in range(20_000)])
+    draws = torch.stack([flat(posterior.sample(seed)) for seed in range(6_000)])
     expected = covariance(posterior, 4, 0.0)
     spread = expected.diagonal().sqrt()
-    assert ((draws.mean(0) - flat(posterior.mean)) / spread).abs().max() < 5 / 20_000**0.5
+    assert ((draws.mean(0) - flat(posterior.mean)) / spread).abs().max() < 5 / 6_000**0.5
     error = (draws.T.cov() - expected) / spread / spread[:, None]
-    assert error.abs().max() < 0.06
+    assert error.abs().max() < 0.1
     assert torch.equal(flat(posterior.sample(3)), flat(posterior.sample(3)))
 
 
