@@ -24,8 +24,14 @@ lint: install  ## Check style and formatting
 types: install  ## Check types
 	$(BIN)/mypy
 
+# The tests of a file share what is made once, such as a started Ray, so they stay in one process.
+PYTEST := $(BIN)/python -m pytest --numprocesses 2 --dist loadfile
+
 test: install  ## Run the tests
-	$(BIN)/python -m pytest --numprocesses 2
+	$(PYTEST)
+
+test-fast: install  ## Run the quick tests: what to run after each change
+	$(PYTEST) -m "not slow"
 
 check: lint types test  ## All of these; what CI runs
 
@@ -42,5 +48,5 @@ benchmark: install  ## Measure the cost of a training step (about 10 minutes)
 clean:  ## Remove the virtual environment and caches
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
-.PHONY: help quickstart install lint types test check format example benchmark clean
+.PHONY: help quickstart install lint types test test-fast check format example benchmark clean
 .SECONDARY:

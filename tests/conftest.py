@@ -1,13 +1,20 @@
 import os
 import shutil
+import signal
 
 import pytest
 import torch
 
+from shared.processes import fork_workers
+
 CHROMIUM = next((p for name in ("chromium", "chromium-browser", "google-chrome") if (p := shutil.which(name))), None)
 
 if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ["OMP_NUM_THREADS"] = "1"  # for the processes that tests start
     torch.set_num_threads(1)  # two test processes with two OpenMP threads each would spend their time waiting
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell starts jobs in the background
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)
@@ -16,6 +23,14 @@ def _seed():
 
 
 @pytest.fixture(scope="module")
+def forked_workers():
+    """Workers of comparisons that start in a moment; see `fork_workers`."""
+    with pytest.MonkeyPatch.context() as patch:
+        fork_workers(patch)
+        yield
+
+
+@pytest.fixture(scope="session")
 def browser():
     if CHROMIUM is None and not os.environ.get("CI"):
         pytest.skip("no Chromium on this machine; CI installs it")

@@ -6,8 +6,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from attached import assert_same_training, explicit, make
-from cases import Net, batch, copies, same
+from shared.attached import assert_same_training, explicit, make
+from shared.cases import Net, batch, copies, same
 
 
 @pytest.mark.parametrize("set_to_none", [True, False])

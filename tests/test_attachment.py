@@ -9,8 +9,8 @@ import torch.nn.functional as F
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from attached import assert_same_training, attached, explicit, make
-from cases import Net, batch, copies, same
+from shared.attached import assert_same_training, attached, explicit, make
+from shared.cases import Net, batch, copies, same
 
 
 @pytest.mark.parametrize(

@@ -1,16 +1,21 @@
-"""Two gloo processes against one process on the joint batch."""
+"""Two gloo processes against one process on the joint batch, and a command that two share."""
 
+import json
+import socket
 from contextlib import nullcontext
 
 import pytest
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
 import torch.nn.functional as F
 from torch.nn.parallel import DistributedDataParallel
 
 import deelbo
-from cases import Net, batch
+from shared import processes
+from shared.cases import Net, batch
+from shared.pictures import image_folder
+
+pytestmark = pytest.mark.slow
 
 STEPS = 3
 
@@ -69,7 +74,7 @@ def worker(rank, folder, attach, posterior_class, micro_batches, compiled):
 def test_two_processes_learn_what_one_learns_on_the_joint_batch(
     tmp_path, attach, posterior_class, micro_batches, compiled
 ):
-    mp.spawn(worker, (str(tmp_path), attach, posterior_class, micro_batches, compiled), nprocs=2)
+    processes.start_two(worker, str(tmp_path), attach, posterior_class, micro_batches, compiled)
     (first, draws), (second, other) = (torch.load(tmp_path / f"{rank}.pt") for rank in (0, 1))
     assert draws == other
     assert all(torch.equal(first[key], second[key]) for key in first)
@@ -98,5 +103,26 @@ def independent(rank, folder):
 
 
 def test_independent_processes_may_draw_their_own_noise(tmp_path):
-    mp.spawn(independent, (str(tmp_path),), nprocs=2)
+    processes.start_two(independent, str(tmp_path))
     assert torch.load(tmp_path / "0.pt") != torch.load(tmp_path / "1.pt")
+
+
+def test_two_processes_share_a_run(tmp_path):
+    folder = image_folder(tmp_path / "data")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    words = ["finetune", str(folder), "--model", "shared.pictures:small", "--image-size", "28", "--steps", "20"]
+    words += ["--batch-size", "6", "--learning-rates", "0.1,0.01", "--device", "cpu", "--out", str(tmp_path / "run")]
+    common = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "ACCELERATE_USE_CPU": "1", "WORLD_SIZE": "2"}
+    started = [
+        processes.command(words, out=tmp_path / f"{rank}.txt", RANK=str(rank), LOCAL_RANK=str(rank), **common)
+        for rank in (0, 1)
+    ]
+    assert [process.wait() for process in started] == [0, 0]
+    spoken = [process.out.read_text() for process in started]
+    assert "test accuracy" in spoken[0]
+    assert not spoken[1].strip()
+    run = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert run["status"] == "finished"
+    assert run["metrics"]["accuracy"] >= 0

@@ -13,7 +13,7 @@ import deelbo
 from deelbo import AllDivergedError, Settings
 from deelbo.report import write_report
 from deelbo.training.search import planned_steps, rungs
-from digit_cases import FAST, digits, network, quick
+from shared.digits import FAST, digits, network, quick
 
 
 def test_de_elbo_learns_and_elbo_collapses():
@@ -163,12 +163,14 @@ def test_infinite_variances_are_valid_json(tmp_path):
 
 
 def test_augmentation_by_numpy_is_seeded():
+    examples = digits()[0]
+
     class Noisy:
         def __len__(self):
             return 40
 
         def __getitem__(self, i):
-            x, y = digits()[0][i]
+            x, y = examples[i]
             return x + torch.tensor(np.random.normal(size=64), dtype=x.dtype), y  # noqa: NPY002 - what people write
 
     np.random.seed(1)  # noqa: NPY002

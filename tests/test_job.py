@@ -1,25 +1,23 @@
-"""A job that is interrupted at its seams, and one of two processes."""
+"""A job that is interrupted at its seams."""
 
 import hashlib
 import json
 import os
 import signal
-import socket
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
 from deelbo.cli import main
 from deelbo.job import Job, run_job
-from pictures import image_folder, picture
+from shared.pictures import image_folder, picture
+
+pytestmark = pytest.mark.slow
 
 FAST = {"steps": 80, "batch_size": 6, "learning_rates": (0.1, 0.01, 0.001), "samples": 2}
 
 
 def job(folder, **options):
-    return Job(str(folder), "pictures:small", image_size=28, **options)
+    return Job(str(folder), "shared.pictures:small", image_size=28, **options)
 
 
 def digest(run):
@@ -140,7 +138,7 @@ def test_places(tmp_path):
 
 def test_ctrl_c_says_how_to_go_on(tmp_path, capsys, monkeypatch):
     folder, run = image_folder(tmp_path / "data"), tmp_path / "run"
-    words = ["finetune", str(folder), "--model", "pictures:small", "--image-size", "28", "--steps", "40"]
+    words = ["finetune", str(folder), "--model", "shared.pictures:small", "--image-size", "28", "--steps", "40"]
     words += ["--out", str(run)]
     monkeypatch.setattr("sys.argv", ["deelbo", *words])
     monkeypatch.setattr(
@@ -150,26 +148,3 @@ def test_ctrl_c_says_how_to_go_on(tmp_path, capsys, monkeypatch):
     assert f"the same command goes on with it: deelbo finetune {folder}" in capsys.readouterr().err
     monkeypatch.undo()
     assert main([*words, "--device", "cpu", "--quiet"]) == 0
-
-
-def test_two_processes_share_a_run(tmp_path):
-    folder = image_folder(tmp_path / "data")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    words = ["finetune", str(folder), "--model", "pictures:small", "--image-size", "28", "--steps", "20"]
-    words += ["--batch-size", "6", "--learning-rates", "0.1,0.01", "--device", "cpu", "--out", str(tmp_path / "run")]
-    common = {**os.environ, "PYTHONPATH": str(Path(__file__).parent), "OMP_NUM_THREADS": "1", "WORLD_SIZE": "2"}
-    common |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "ACCELERATE_USE_CPU": "1"}
-    ranks = [{**common, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in (0, 1)]
-    started = [
-        subprocess.Popen([sys.executable, "-m", "deelbo", *words], env=env, stdout=subprocess.PIPE, text=True)
-        for env in ranks
-    ]
-    spoken = [process.communicate(timeout=200)[0] for process in started]
-    assert [process.returncode for process in started] == [0, 0]
-    assert "test accuracy" in spoken[0]
-    assert not spoken[1].strip()
-    run = json.loads((tmp_path / "run" / "run.json").read_text())
-    assert run["status"] == "finished"
-    assert run["metrics"]["accuracy"] >= 0

@@ -9,9 +9,9 @@ from torch import nn
 from torch.distributions import Independent, MultivariateNormal, Normal, kl_divergence
 
 import deelbo
-from cases import Net, batch, copies, same
 from deelbo.priors import GaussianPrior, PriorGroup
-from test_covariance import low_rank
+from shared.cases import Net, batch, copies, same
+from shared.covariances import low_rank
 
 
 def make(kappa=None, num_data=12, posterior_class=deelbo.IsotropicPosterior, scale=0.05, **options):

@@ -4,24 +4,19 @@ import hashlib
 import os
 import random
 import signal
-import subprocess
-import sys
 import time
 
 import pytest
 
 import deelbo
-from digit_cases import FAST, digits, network, quick
+from shared.digits import FAST, digits, network, quick
+from shared.processes import Started, wait_until
 
-SCRIPT = """
-import sys
-sys.path.insert(0, sys.argv[1])
-from digit_cases import quick
-import torch
-torch.set_num_threads(1)
-quick(out=sys.argv[2], steps=400, learning_rates=(0.1, 0.03, 0.01, 0.001), checkpoint_seconds=0.02)
-print("finished")
-"""
+pytestmark = pytest.mark.slow
+
+
+def train(folder):
+    quick(out=folder, steps=400, learning_rates=(0.1, 0.03, 0.01, 0.001), checkpoint_seconds=0.02)
 
 
 def _hash(folder):
@@ -33,25 +28,18 @@ def _newest(folder):
     return max((path.stat().st_mtime_ns for path in folder.glob("checkpoints/learning-rate-*")), default=0)
 
 
-def _start(folder):
-    here = os.path.dirname(__file__)
-    return subprocess.Popen([sys.executable, "-c", SCRIPT, here, str(folder)], stdout=subprocess.PIPE)
-
-
 def test_killed_runs_go_on_bit_for_bit(tmp_path):
-    assert _start(tmp_path / "whole").wait() == 0
+    assert Started(train, tmp_path / "whole").wait() == 0
     generator = random.Random(0)
     folder, kills = tmp_path / "killed", 0
     while kills < 3:
         before = _newest(folder)
-        process = _start(folder)
-        while process.poll() is None and _newest(folder) == before:  # until it trains
-            time.sleep(0.01)
+        process = Started(train, folder)
+        assert wait_until(lambda before=before: _newest(folder) != before, process)  # until it trains
         time.sleep(generator.uniform(0, 0.5))
-        process.send_signal(signal.SIGKILL)
-        process.wait()
+        assert process.kill() == -signal.SIGKILL
         kills += 1
-    assert _start(folder).wait() == 0
+    assert Started(train, folder).wait() == 0
     assert _hash(folder) == _hash(tmp_path / "whole")
     assert sorted(path.name for path in folder.iterdir()) == [
         "history.csv",

@@ -9,9 +9,9 @@ import torch.nn.functional as F
 from torch import nn
 
 import deelbo
-from cases import Net, batch
 from deelbo.priors import GaussianPrior, PriorGroup
-from test_covariance import low_rank
+from shared.cases import Net, batch
+from shared.covariances import low_rank
 
 
 def build(posterior_class=deelbo.IsotropicPosterior, prior="l2_sp", seed=None, attach=False):

@@ -12,7 +12,7 @@ from PIL import Image
 
 import deelbo
 from deelbo.cli import main
-from pictures import Small, image_folder, text_table, tiny_bert
+from shared.pictures import Small, image_folder, text_table, tiny_bert
 
 FAST = ["--steps", "20", "--batch-size", "6", "--learning-rates", "0.1,0.01", "--device", "cpu"]
 
@@ -21,7 +21,16 @@ FAST = ["--steps", "20", "--batch-size", "6", "--learning-rates", "0.1,0.01", "-
 def images(tmp_path_factory):
     folder = tmp_path_factory.mktemp("images")
     data = image_folder(folder / "data")
-    command = ["finetune", str(data), "--model", "pictures:small", "--image-size", "28", "--out", str(folder / "run")]
+    command = [
+        "finetune",
+        str(data),
+        "--model",
+        "shared.pictures:small",
+        "--image-size",
+        "28",
+        "--out",
+        str(folder / "run"),
+    ]
     assert main([*command, *FAST, "--log", "tensorboard"]) == 0
     return folder
 

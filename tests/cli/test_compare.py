@@ -2,25 +2,25 @@
 
 import csv
 import json
-import os
 import random
 import signal
-import subprocess
-import sys
 import time
 
 import pytest
 
-from compare_cases import journal, without_times
 from deelbo.cli import main
 from deelbo.compare_job import _kappas
-from pictures import image_folder, text_table, tiny_bert
+from shared import processes
+from shared.comparisons import journal, without_times
+from shared.pictures import image_folder, text_table, tiny_bert
+
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("forked_workers")]
 
 FAST = [
     *("--steps", "8", "--batch-size", "6", "--learning-rates", "0.1,0.01", "--strengths", "0.01,0"),
     *("--bo-iterations", "2", "--clml-samples", "3", "--device", "cpu"),
 ]
-MODEL = ["--model", "pictures:small", "--image-size", "28"]
+MODEL = ["--model", "shared.pictures:small", "--image-size", "28"]
 
 
 def command(folder, *more, out="out"):
@@ -31,7 +31,7 @@ def command(folder, *more, out="out"):
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory):
+def finished(tmp_path_factory, forked_workers):
     folder = tmp_path_factory.mktemp("compare")
     choices = ["--train-sizes", "15,18", "--seeds", "1,2", "--methods", "de-elbo,la-clml,map-grid,map-bo"]
     assert main([*command(folder, *choices), "--jobs", "2", "--quiet"]) == 0
@@ -180,35 +180,24 @@ def test_a_folder_of_something_else_and_data_without_a_test(tmp_path, capsys):
     assert "something else" in capsys.readouterr().err
     image_folder(tmp_path / "untested", train=4, test=0)
     assert (
-        main(["compare", str(tmp_path / "untested"), "--model", "pictures:small", "--out", str(tmp_path / "new")]) == 2
+        main(
+            ["compare", str(tmp_path / "untested"), "--model", "shared.pictures:small", "--out", str(tmp_path / "new")]
+        )
+        == 2
     )
     assert "needs a test set" in capsys.readouterr().err
-
-
-def environment():
-    paths = os.pathsep.join(path for path in sys.path if path)
-    return {**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}
 
 
 def test_killed_at_random_moments(tmp_path):
     """No run is done twice, and no record is damaged; the workers die with their parent."""
     choices = ["--methods", "elbo,map-grid", "--train-sizes", "18", "--jobs", "2", "--steps", "100"]
-    words = [sys.executable, "-m", "deelbo", *command(tmp_path, *choices)]
-    records, generator, kills = tmp_path / "out" / "records", random.Random(0), 0
-    while kills < 3:
-        process = subprocess.Popen(words, env=environment(), stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-        lines = _lines(records)
-        deadline = time.monotonic() + 120
-        while _lines(records) == lines and process.poll() is None and time.monotonic() < deadline:
-            time.sleep(0.02)  # until something begins
-        time.sleep(generator.uniform(0, 1.5))
-        if process.poll() is not None:
-            break
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-        kills += 1
-    assert kills >= 2
-    assert subprocess.run(words, env=environment(), capture_output=True).returncode == 0
+    words, records, generator = command(tmp_path, *choices), tmp_path / "out" / "records", random.Random(0)
+    for _ in range(2):
+        lines, process = _lines(records), processes.command(words)
+        assert processes.wait_until(lambda lines=lines: _lines(records) > lines, process)  # until something begins
+        time.sleep(generator.uniform(0, 1))
+        assert process.kill() == -signal.SIGKILL
+    assert processes.command(words).wait() == 0
     ended, lines = journal(records)
     assert max(ended.values()) == 1
     finished = without_times(records)
@@ -225,14 +214,12 @@ def _lines(records):
 
 
 def test_ctrl_c_keeps_what_is_finished(tmp_path):
-    words = [sys.executable, "-m", "deelbo", *command(tmp_path, "--methods", "elbo,la-lml", "--steps", "400")]
-    process = subprocess.Popen(words, env=environment(), stderr=subprocess.PIPE, text=True)
-    while not _lines(tmp_path / "out" / "records"):
-        time.sleep(0.05)
+    words, log = command(tmp_path, "--methods", "elbo,la-lml", "--steps", "400"), tmp_path / "log"
+    process = processes.command(words, log=log)
+    assert processes.wait_until(lambda: _lines(tmp_path / "out" / "records"), process)
     time.sleep(0.3)
-    process.send_signal(signal.SIGINT)
-    _, error = process.communicate()
-    assert process.returncode == 130
+    assert process.kill(signal.SIGINT) == 130
+    error = log.read_text()
     assert "the same command goes on" in error
     assert "Traceback" not in error
     work = list((tmp_path / "out" / "records" / "work").iterdir())

@@ -8,7 +8,7 @@ import safetensors.torch
 import timm
 
 from deelbo.cli import main
-from pictures import image_folder, picture, text_table
+from shared.pictures import image_folder, picture, text_table
 
 
 def fails(capsys, arguments, *words, code=2):
@@ -22,7 +22,7 @@ def fails(capsys, arguments, *words, code=2):
     return line
 
 
-def command(data, out, *more, model="pictures:small"):
+def command(data, out, *more, model="shared.pictures:small"):
     return [
         "finetune",
         data,

@@ -1,22 +1,20 @@
 """`deelbo prior`, and fine-tuning with what it made."""
 
 import json
-import os
 import signal
-import subprocess
-import sys
-import time
-from pathlib import Path
 
 import pytest
 import torch
 
 from deelbo.cli import main
 from deelbo.swag import load_source
-from pictures import Small, image_folder, text_table, tiny_bert
+from shared import processes
+from shared.pictures import Small, image_folder, text_table, tiny_bert
+
+pytestmark = pytest.mark.slow
 
 FAST = ["--steps", "24", "--batch-size", "6", "--rank", "4"]
-MODEL = ["--model", "pictures:small", "--image-size", "28"]
+MODEL = ["--model", "shared.pictures:small", "--image-size", "28"]
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +27,7 @@ def made(tmp_path_factory):
 
 def test_file_says_how_it_was_made(made):
     posterior = load_source(made / "prior.safetensors")
-    assert posterior.notes["settings"]["model"] == "pictures:small"
+    assert posterior.notes["settings"]["model"] == "shared.pictures:small"
     assert posterior.notes["settings"]["classes"] == ["blue", "green", "red"]
     assert posterior.notes["settings"]["steps"] == 24
     assert posterior.rank == 4
@@ -83,35 +81,30 @@ def test_released(tmp_path, capsys):
     for part, value in (("mean", torch.zeros(size)), ("variance", torch.ones(size)), ("covmat", torch.ones(5, size))):
         torch.save(value, tmp_path / f"net_{part}.pt")
     out = tmp_path / "prior.safetensors"
-    command = ["prior", "--released", str(tmp_path / "net"), "--model", "pictures:small", "--out", str(out)]
+    command = ["prior", "--released", str(tmp_path / "net"), "--model", "shared.pictures:small", "--out", str(out)]
     assert main(command) == 0
     assert load_source(out).rank == 5
     assert main(command) == 2
     assert "exists already" in capsys.readouterr().err
 
 
-def test_killed_and_started_again(made, tmp_path):
+def test_killed_and_started_again(made, tmp_path, capsys):
     out = tmp_path / "prior.safetensors"
-    command = [sys.executable, "-m", "deelbo", "prior", str(made / "data"), *MODEL, "--out", str(out), "--quiet"]
-    command += ["--steps", "400", "--batch-size", "6", "--rank", "4", "--checkpoint-seconds", "0"]
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
-    command.remove("--quiet")
-    process = subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL)
-    deadline = time.monotonic() + 60
-    while not out.with_name(out.name + ".part").exists() and time.monotonic() < deadline:
-        time.sleep(0.01)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
+    command = ["prior", str(made / "data"), *MODEL, "--out", str(out)]
+    command += ["--steps", "200", "--batch-size", "6", "--rank", "4", "--checkpoint-seconds", "0"]
+    process = processes.command(command)
+    assert processes.wait_until(out.with_name(out.name + ".part").exists, process)
+    assert process.kill() == -signal.SIGKILL
     assert not out.exists()
-    other = subprocess.run([*command, "--no-flip"], env=environment, check=False, capture_output=True, text=True)
-    assert other.returncode == 2
-    assert "flip: True -> False" in other.stderr
-    done = subprocess.run(command, env=environment, check=False, capture_output=True, text=True)
-    assert done.returncode == 0
-    assert "going on from" in done.stderr
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["prior.safetensors"]
-    whole = tmp_path / "whole.safetensors"
-    assert subprocess.run([*command, "--out", str(whole)], env=environment, check=False).returncode == 0
+    assert main([*command, "--no-flip"]) == 2
+    assert "flip: True -> False" in capsys.readouterr().err
+    log, whole = tmp_path.with_suffix(".log"), tmp_path.with_suffix(".safetensors")
+    assert processes.command(command, log=log).wait() == 0
+    assert "going on from" in log.read_text()
+    left = {path.name for path in tmp_path.iterdir()}
+    # safetensors itself leaves a file like .tmpK24dTi when it is killed while it writes.
+    assert {name for name in left if not name.startswith(".tmp")} == {"prior.safetensors"}
+    assert processes.command([*command, "--out", str(whole)]).wait() == 0
     first, second = load_source(out), load_source(whole)
     assert all(torch.equal(first.mean[n], second.mean[n]) for n in first.mean)
     assert all(torch.equal(first.deviations[n], second.deviations[n]) for n in first.mean)
@@ -137,14 +130,21 @@ def test_refusals(made, tmp_path, capsys):
     data = str(made / "data")
     for arguments, message in (
         ([data], "--model is needed"),
-        (["--model", "pictures:small"], "which source task"),
+        (["--model", "shared.pictures:small"], "which source task"),
         ([data, *MODEL, "--out", str(tmp_path / "prior.pt")], "something.safetensors"),
         ([data, *MODEL, "--out", str(made / "prior.safetensors")], "exists already"),
         ([data, *MODEL, "--out", str(tmp_path / "a.safetensors"), "--every", "9999"], "fewer than two snapshots"),
         ([data, *MODEL, "--out", str(tmp_path / "a.safetensors"), "--head", "nose"], "names no parameter"),
         ([data, *MODEL, "--out", str(tmp_path / "a.safetensors"), "--device", "gpu"], "there is cpu"),
         (
-            ["--released", str(tmp_path / "x"), "--model", "pictures:small", "--out", str(tmp_path / "a.safetensors")],
+            [
+                "--released",
+                str(tmp_path / "x"),
+                "--model",
+                "shared.pictures:small",
+                "--out",
+                str(tmp_path / "a.safetensors"),
+            ],
             "x_mean.pt",
         ),
     ):

@@ -6,6 +6,8 @@ import pytest
 
 from deelbo.cli import main, quickstart
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def small(monkeypatch):

@@ -10,16 +10,18 @@ import time
 import pytest
 import ray
 
-from compare_cases import journal, small_comparison, small_options, without_times
 from deelbo.compare import compare
 from deelbo.compare.comparison import FailedRunsError
 from deelbo.compare.engines import LocalEngine, RayEngine
+from shared.comparisons import journal, small_comparison, small_options, without_times
+
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("forked_workers")]
 
 FEW = {"methods": ("de-elbo", "map-grid"), "settings": {"steps": 60, "batch_size": 6, "samples": 2}}
 
 
 @pytest.fixture(scope="module")
-def local(tmp_path_factory):
+def local(tmp_path_factory, forked_workers):
     """A comparison that nobody disturbed; with two workers each has one thread, as in the others, for the same bits."""
     folder = tmp_path_factory.mktemp("local")
     comparison = small_comparison(folder, small_options(**FEW))
@@ -68,7 +70,7 @@ def test_a_run_that_fails_is_told_and_the_others_go_on(tmp_path):
 
 def test_a_run_whose_worker_always_dies_is_given_up(tmp_path):
     options = small_options(methods=("elbo",))
-    comparison = small_comparison(tmp_path, options, models=["compare_cases:deadly"])
+    comparison = small_comparison(tmp_path, options, models=["shared.comparisons:deadly"])
     with pytest.raises(FailedRunsError, match="died 2 times"):
         compare(comparison, LocalEngine(tmp_path / "records", 1, "cpu", tmp_path / "log", retries=1))
 

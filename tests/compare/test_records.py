@@ -1,11 +1,11 @@
 import json
-import subprocess
-import sys
+import signal
 import time
 
 import pytest
 
 from deelbo.compare import Records
+from shared.processes import Started, wait_until
 
 
 def test_a_record_is_kept_and_its_checkpoints_go(tmp_path):
@@ -40,17 +40,17 @@ def test_a_damaged_record_is_named(tmp_path):
         Records(tmp_path).get("b")
 
 
+def hold(folder):
+    with Records(folder).claim("a") as mine:
+        print(mine, flush=True)
+        time.sleep(60)
+
+
 def test_one_process_has_a_claim_until_it_dies(tmp_path):
-    code = (
-        "import sys, time, pathlib; from deelbo.compare.records import Records\n"
-        "with Records(pathlib.Path(sys.argv[1])).claim('a') as mine:\n print(mine, flush=True); time.sleep(60)"
-    )
-    process = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True)
-    assert process.stdout.readline().strip() == "True"
+    process = Started(hold, tmp_path, out=tmp_path / "out")
+    assert wait_until(lambda: process.out.read_text() == "True\n", process)
     with Records(tmp_path).claim("a") as mine, Records(tmp_path).claim("b") as other:
         assert (mine, other) == (False, True)
-    process.kill()
-    process.wait()
-    time.sleep(0.1)
+    assert process.kill() == -signal.SIGKILL
     with Records(tmp_path).claim("a") as mine:
         assert mine

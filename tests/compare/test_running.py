@@ -7,7 +7,6 @@ import math
 import pytest
 import torch
 
-from compare_cases import small_options, small_tasks
 from deelbo.compare import Records
 from deelbo.compare.running import divide, held_out_number, read_data, run_trial
 from deelbo.data import split
@@ -16,6 +15,7 @@ from deelbo.job import load_for
 from deelbo.laplace import LaplacePosterior, empirical_fisher
 from deelbo.methods import make_prior
 from deelbo.training.batches import in_order
+from shared.comparisons import small_options, small_tasks
 
 
 def prepared(trial):

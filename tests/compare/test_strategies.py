@@ -6,12 +6,12 @@ from itertools import combinations
 import pytest
 import torch
 
-from compare_cases import small_options, small_tasks
 from deelbo.compare import Comparison, Records, make_strategies, names, register
 from deelbo.compare.comparison import Known
 from deelbo.compare.strategies.base import REGISTRY, SUBSETS, subset_curve
 from deelbo.compare.strategies.map_bo import propose
 from deelbo.compare.strategies.map_grid import MAPGrid
+from shared.comparisons import small_options, small_tasks
 
 
 def fill(records, trial, nll=1.0, accuracy=0.5, objective=0.0, clml=None, seconds=1.0):
@@ -153,6 +153,7 @@ def botorch_example(seed, iterations=12):
     return Y.flatten().tolist()
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_bo_finds_a_known_optimum_as_fast_as_botorchs_example():
     seeds = range(3)

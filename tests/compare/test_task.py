@@ -5,12 +5,12 @@ import math
 import pytest
 import safetensors.torch
 
-from compare_cases import small_options, small_tasks
 from deelbo.compare import make_tasks
 from deelbo.compare.strategies.map_grid import MAPGrid
 from deelbo.compare.task import Options, model_name, prior_name
 from deelbo.job import Job
-from pictures import image_folder, text_table, tiny_bert
+from shared.comparisons import small_options, small_tasks
+from shared.pictures import image_folder, text_table, tiny_bert
 
 
 def test_strengths_become_variances_of_the_set_that_is_trained_on(tmp_path):
@@ -80,7 +80,12 @@ def test_two_files_of_a_prior_are_two_lines():
 
 @pytest.mark.parametrize("name", ["seeds", "train_sizes", "priors", "models"])
 def test_a_value_twice_is_refused(tmp_path, name):
-    values = {"seeds": [1, 1], "train_sizes": [18, 18], "priors": ["l2-sp"] * 2, "models": ["pictures:small"] * 2}
+    values = {
+        "seeds": [1, 1],
+        "train_sizes": [18, 18],
+        "priors": ["l2-sp"] * 2,
+        "models": ["shared.pictures:small"] * 2,
+    }
     with pytest.raises(ValueError, match=f"{name} has a value twice"):
         small_tasks(tmp_path, **{name: values[name]})
 

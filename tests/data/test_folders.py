@@ -1,7 +1,7 @@
 import pytest
 
 from deelbo.data import load_data, load_labelled
-from pictures import image_folder, picture
+from shared.pictures import image_folder, picture
 
 
 def test_train_and_test(tmp_path):

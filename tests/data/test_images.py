@@ -8,7 +8,7 @@ from PIL import Image
 from deelbo.data import images as module
 from deelbo.data import load_data
 from deelbo.data.images import ImageFormat, ImageSet, ImageStore, decode, normalized
-from pictures import image_folder, picture
+from shared.pictures import image_folder, picture
 
 FORM = ImageFormat(28, (0.5, 0.5, 0.5), (0.25, 0.25, 0.25))  # shorter side 32
 

@@ -10,7 +10,7 @@ import scipy.io
 import torchvision
 
 from deelbo.data import load_data
-from pictures import picture
+from shared.pictures import picture
 
 
 def test_ag_news_saved_to_disk_and_as_parquet(tmp_path):

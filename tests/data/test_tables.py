@@ -4,7 +4,7 @@ import pandas
 import pytest
 
 from deelbo.data import load_data
-from pictures import text_table
+from shared.pictures import text_table
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".tsv", ".jsonl", ".parquet"])

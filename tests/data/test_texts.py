@@ -3,7 +3,7 @@ import pytest
 from deelbo.data import load_data
 from deelbo.data.texts import longest
 from deelbo.models import load_model
-from pictures import text_table, tiny_bert
+from shared.pictures import text_table, tiny_bert
 
 
 def test_tokens_are_padded_to_the_longest_of_a_batch(tmp_path):

@@ -23,6 +23,7 @@ def linear_regression():
     return basis, y, new, y_new, noise, variance
 
 
+@pytest.mark.slow
 def test_agrees_with_bayesian_linear_regression():
     X, y, X_new, y_new, noise, variance = linear_regression()
     precision = X.T @ X / noise**2 + torch.eye(4, dtype=torch.float64) / variance
@@ -39,13 +40,13 @@ def test_agrees_with_bayesian_linear_regression():
         return torch.distributions.Normal(layer(X_new)[:, 0], noise).log_prob(y_new).sum().detach()
 
     values = []
-    for seed in range(20_000):
+    for seed in range(5_000):
         with posterior.sample(seed):
             values.append(log_likelihood())
     values = torch.stack(values)
     ratios = (values - values.max()).exp()
     error = float(ratios.std() / ratios.mean() / math.sqrt(len(values)))
-    assert error < 0.02
+    assert error < 0.04
     assert log_mean(values) == pytest.approx(float(exact), abs=4 * error)
     # The paper's 20 draws: the same within their own Monte Carlo error.
     assert abs(log_mean(values[:20]) - float(exact)) < 4 * float(ratios.std() / ratios.mean() / math.sqrt(20))

@@ -5,9 +5,9 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from cases import Net, batch
 from deelbo.laplace import empirical_fisher
 from deelbo.training.batches import logits
+from shared.cases import Net, batch
 
 
 def slow_fisher(network, weights, inputs, labels):

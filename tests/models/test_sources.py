@@ -11,7 +11,7 @@ import torchvision
 from deelbo.models import load_model, restore_model
 from deelbo.models.weights import fit_weights, read_weights, replace_head
 from deelbo.priors.head import find_head
-from pictures import tiny_bert
+from shared.pictures import tiny_bert
 
 CLASSES = ["cat", "dog", "fish"]
 
@@ -92,9 +92,9 @@ def test_weights_that_do_not_fit(tmp_path):
         ("torchvision:resnet19", "image", "there are resnet18"),
         ("offline:bert", "text", "there are efficientnet_lite0, minilm"),
         ("no_such_module:factory", "image", "No module named 'no_such_module'"),
-        ("pictures:no_such", "image", "no_such"),
-        ("pictures:no_network", "image", "gave a str instead of a torch.nn.Module"),
-        ("pictures:small", "text", "needs an attribute `tokenizer`"),
+        ("shared.pictures:no_such", "image", "no_such"),
+        ("shared.pictures:no_network", "image", "gave a str instead of a torch.nn.Module"),
+        ("shared.pictures:small", "text", "needs an attribute `tokenizer`"),
         ("hf:./no/such/folder", "text", "no such folder"),
         ("offline:efficientnet_lite0", "text", "for images, but the data are texts"),
     ],
@@ -181,11 +181,11 @@ def test_weights_from_packages():
 
 
 def test_factory():
-    model = load_model("pictures:small", "image", CLASSES)
+    model = load_model("shared.pictures:small", "image", CLASSES)
     assert model.image.mean is None
     assert logits(model).shape == (2, 3)
 
 
 def test_images_have_pixels():
     with pytest.raises(ValueError, match="--image-size 0"):
-        load_model("pictures:small", "image", CLASSES, image_size=0)
+        load_model("shared.pictures:small", "image", CLASSES, image_size=0)

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import deelbo
-from cases import Net, batch, copies, same
+from shared.cases import Net, batch, copies, same
 
 POSTERIORS = [deelbo.IsotropicPosterior, deelbo.DiagonalPosterior]
 both = pytest.mark.parametrize("posterior_class", POSTERIORS)

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from torch.distributions import Independent, Normal
 
 import deelbo
-from cases import Bare, Net, batch
+from shared.cases import Bare, Net, batch
 
 
 def noise_of(posterior):

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from torch.distributions import MultivariateNormal, kl_divergence
 
 import deelbo
-from cases import Bare, Net
 from deelbo.priors import GaussianPrior, PriorGroup
-from test_covariance import low_rank, shapes
+from shared.cases import Bare, Net
+from shared.covariances import low_rank, shapes
 
 
 def dense_posterior(posterior, names):

@@ -7,9 +7,9 @@ import transformers
 from torch import nn
 
 import deelbo
-from cases import Net
 from deelbo.priors import find_head, l2_zero
 from deelbo.priors.head import split_head
+from shared.cases import Net
 
 
 def on_meta(make):

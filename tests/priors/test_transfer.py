@@ -6,8 +6,8 @@ from torch import nn
 from torch.distributions import MultivariateNormal
 
 import deelbo
-from cases import Net
 from deelbo.priors import l2_sp, l2_zero, per_layer, ptyl
+from shared.cases import Net
 
 
 def backbone_vector(net):

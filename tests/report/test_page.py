@@ -7,7 +7,9 @@ import pytest
 import deelbo
 from deelbo.job import Job, run_job
 from deelbo.report import write_report
-from pictures import image_folder, text_table, tiny_bert
+from shared.pictures import image_folder, text_table, tiny_bert
+
+pytestmark = pytest.mark.slow
 
 FAST = {"steps": 12, "batch_size": 6, "learning_rates": (0.1, 0.01), "samples": 2}
 
@@ -15,7 +17,7 @@ FAST = {"steps": 12, "batch_size": 6, "learning_rates": (0.1, 0.01), "samples": 
 @pytest.fixture(scope="module")
 def images(tmp_path_factory):
     folder = tmp_path_factory.mktemp("images")
-    job = Job(str(image_folder(folder / "data")), "pictures:small", image_size=28)
+    job = Job(str(image_folder(folder / "data")), "shared.pictures:small", image_size=28)
     run_job(job, FAST, folder / "my <run>", device="cpu")
     return folder / "my <run>"
 
@@ -68,7 +70,7 @@ def test_in_chromium(browser, kind, width, scheme, request):
 
 def test_without_a_test_set_and_with_one_later(images, tmp_path):
     folder = image_folder(tmp_path / "data", test=0)
-    _, metrics = run_job(Job(str(folder), "pictures:small", image_size=28), FAST, tmp_path / "run", device="cpu")
+    _, metrics = run_job(Job(str(folder), "shared.pictures:small", image_size=28), FAST, tmp_path / "run", device="cpu")
     assert metrics is None
     text = (tmp_path / "run" / "report.html").read_text()
     assert "This run has no test set" in text

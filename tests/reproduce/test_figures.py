@@ -9,6 +9,8 @@ from deelbo.cli import main
 from deelbo.reproduce import FIGURES, gaussian_process, reproduce
 from deelbo.reproduce.demos import GRID, Fit, errors, moons, regression
 
+pytestmark = pytest.mark.slow
+
 
 def test_gaussian_process_is_that_of_scikit_learn():
     x, y = regression()

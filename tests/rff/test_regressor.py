@@ -14,10 +14,11 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from deelbo.rff import RFFRegressor
 from deelbo.rff.problem import Problem
-from rff_cases import toy
+from shared.regression import toy
 
 
-@parametrize_with_checks([RFFRegressor(num_features=256, max_iter=30)])
+@pytest.mark.slow
+@parametrize_with_checks([RFFRegressor(num_features=64, max_iter=15)])
 def test_scikit_learn_accepts_it(estimator, check):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)

@@ -7,13 +7,14 @@ from torch.distributions import Normal, kl_divergence
 from deelbo.rff import RFFRegressor
 from deelbo.rff.problem import Problem
 from deelbo.rff.stochastic import _value, ascend
-from rff_cases import toy
+from shared.regression import toy
 
 
+@pytest.mark.slow
 def test_adam_approaches_but_does_not_pass_l_bfgs():
     x, y = toy()
     fits = {
-        solver: RFFRegressor(64, objective="de-elbo", solver=solver, steps=1500, normalize_y=False, random_state=0).fit(
+        solver: RFFRegressor(64, objective="de-elbo", solver=solver, steps=500, normalize_y=False, random_state=0).fit(
             x, y
         )
         for solver in ("adam", "l-bfgs")

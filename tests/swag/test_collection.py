@@ -17,6 +17,7 @@ class Regression(nn.Module):
         self.weights = nn.Parameter(torch.zeros(size, dtype=torch.float64))
 
 
+@pytest.mark.slow
 def test_linear_regression_has_the_posterior_that_it_should():
     """Gradient descent with the noise of Langevin, as a loss of the user's own, walks about the exact posterior."""
     generator = torch.Generator().manual_seed(0)
@@ -35,7 +36,7 @@ def test_linear_regression_has_the_posterior_that_it_should():
         noise = torch.randn(3, dtype=torch.float64) * math.sqrt(2 / rate)
         return energy + noise @ model.weights
 
-    steps = 15_000
+    steps = 8_000
     posterior = collect(
         Regression(3),
         [(x, y)],
@@ -44,7 +45,7 @@ def test_linear_regression_has_the_posterior_that_it_should():
         steps=steps,
         burn_in=500,
         every=10,
-        rank=1400,
+        rank=700,
         learning_rate=rate,
         momentum=0,
     )

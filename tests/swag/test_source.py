@@ -3,8 +3,8 @@ import torch
 from torch.distributions import MultivariateNormal, kl_divergence
 
 import deelbo
-from cases import Net
 from deelbo.swag import SourcePosterior, load_source, read_released
+from shared.cases import Net
 
 
 def source(net=None, rank=6, seed=0, dtype=torch.float64):
@@ -90,12 +90,12 @@ def test_half_precision_deviations_are_used_in_full():
 
 def test_draws_have_mean_and_covariance():
     posterior = source(rank=4)
-    draws = torch.stack([flat(posterior.sample(seed)) for seed in range(20_000)])
+    draws = torch.stack([flat(posterior.sample(seed)) for seed in range(6_000)])
     expected = covariance(posterior, 4, 0.0)
     spread = expected.diagonal().sqrt()
-    assert ((draws.mean(0) - flat(posterior.mean)) / spread).abs().max() < 5 / 20_000**0.5
+    assert ((draws.mean(0) - flat(posterior.mean)) / spread).abs().max() < 5 / 6_000**0.5
     error = (draws.T.cov() - expected) / spread / spread[:, None]
-    assert error.abs().max() < 0.06
+    assert error.abs().max() < 0.1
     assert torch.equal(flat(posterior.sample(3)), flat(posterior.sample(3)))
 
 
@@ -187,7 +187,7 @@ class TestReleased:
 def test_finetune_starts_there(tmp_path):
     from torch.utils.data import TensorDataset
 
-    from cases import batch
+    from shared.cases import batch
 
     net = Net(dtype=torch.float32)
     posterior = source(dtype=torch.float32)
@@ -209,7 +209,7 @@ def test_finetune_starts_there(tmp_path):
 def test_the_diagonal_matters_and_a_changed_file_is_refused(tmp_path):
     from torch.utils.data import TensorDataset
 
-    from cases import batch
+    from shared.cases import batch
 
     file = tmp_path / "prior.safetensors"
     source(dtype=torch.float32).save(file)

@@ -3,8 +3,8 @@ import torch
 from sklearn.metrics import balanced_accuracy_score, log_loss
 
 import deelbo
-from cases import Net
 from deelbo.training.evaluation import metrics, probabilities
+from shared.cases import Net
 
 
 def test_metrics_agree_with_scikit_learn():

@@ -58,7 +58,7 @@ def tiny_bert(folder: Path):
 
 
 class Small(nn.Module):
-    """What `pictures:small` makes, as a user's own module would."""
+    """What `shared.pictures:small` makes, as a user's own module would."""
 
     def __init__(self, num_classes):
         super().__init__()

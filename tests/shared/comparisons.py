@@ -8,7 +8,7 @@ from collections import Counter
 
 from deelbo.compare import Comparison, Options, Records, make_tasks
 from deelbo.job import Job
-from pictures import image_folder, small
+from shared.pictures import image_folder, small
 
 METHODS = ("de-elbo", "elbo", "la-lml", "la-clml", "map-grid", "map-bo")
 
@@ -30,7 +30,7 @@ def small_tasks(folder, options=None, **choices):
     data = folder / "data"
     if not data.exists():
         image_folder(data, train=10, test=3)
-    job = Job(str(data), "pictures:small", image_size=28)
+    job = Job(str(data), "shared.pictures:small", image_size=28)
     return make_tasks(job, options or small_options(), **{"train_sizes": [18], "seeds": [1001], **choices})
 
 

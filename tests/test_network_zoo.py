@@ -10,7 +10,7 @@ import transformers
 from torch import nn
 
 import deelbo
-from cases import copies, same
+from shared.cases import copies, same
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 """A small network on a few digits, fine-tuned in a moment."""
 
+import functools
+
 import torch
 from sklearn.datasets import load_digits
 from torch import nn
@@ -8,9 +10,14 @@ from torch.utils.data import TensorDataset
 import deelbo
 
 
-def digits(number=100):
+@functools.cache  # reading them takes longer than training
+def _all():
     images, labels = (torch.tensor(a) for a in load_digits(return_X_y=True))
-    images = images.float() / 16
+    return images.float() / 16, labels
+
+
+def digits(number=100):
+    images, labels = (a.clone() for a in _all())
     return TensorDataset(images[:number], labels[:number]), TensorDataset(images[900:], labels[900:])
 
 

@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 
 import deelbo
-from cases import Net, batch
+from shared.cases import Net, batch
 
 
 def make(net=None, optimizer_class=torch.optim.SGD, init_scale=0.05, head="head", num_data=12, **options):

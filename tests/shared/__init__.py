@@ -1,0 +1,1 @@
+"""What tests share: small networks, data, runs and comparisons, and slow formulas to compare with."""
