@@ -40,10 +40,13 @@ EXTRAS = {
     *("torchvision", "transformers", "datasets", "sklearn", "scipy", "huggingface_hub", "peft"),
     *("efficientnet_lite_pytorch",),
 }
-LOAD = "from deelbo.models import load_model; load_model({!r}, {!r}, ['a', 'b'])"
+LOAD = (
+    "from deelbo.data import Targets; from deelbo.models import load_model; "
+    "load_model({!r}, {!r}, Targets('classification', ['a', 'b']))"
+)
 PROGRAMS = {
     "accelerate": "import deelbo; deelbo.finetune(torch.nn.Linear(1, 2), [(torch.ones(1), 0)])",
-    "torchmetrics": "from deelbo.training.evaluation import metrics; metrics(torch.eye(2), torch.arange(2))",
+    "torchmetrics": "from deelbo.metrics import compute_metrics; compute_metrics('categorical', torch.eye(2), torch.arange(2))",
     "typer": "from deelbo.cli import main; sys.exit(main(['--help']))",
     "timm": LOAD.format("timm:resnet18", "image"),
     "transformers": LOAD.format("hf:x", "text"),

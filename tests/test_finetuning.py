@@ -10,8 +10,9 @@ import torch
 from torch import nn
 
 import deelbo
-from deelbo import AllDivergedError, Settings
+from deelbo import AllDivergedError, Settings, events
 from deelbo.report import write_report
+from deelbo.run_folder import RunFolder
 from deelbo.training.search import planned_steps, rungs
 from shared.digits import FAST, digits, network, quick
 
@@ -59,8 +60,12 @@ def test_race_costs_less_and_its_winner_is_the_grids_run():
     assert [r.step for r in rungs(Settings(learning_rates=(0.1, 0.01), steps=6000))] == [1500, 6000]
     assert len(rungs(Settings(steps=40))) == 1  # too short to tell early
     steps = []
-    race = quick(learning_rates=(0.1, 0.03, 0.01, 0.001), steps=100, report=steps.append)
-    assert sum(len(event) == 2 for event in steps) == 4 * 20 + 2 * 15 + 75 == planned_steps(race.settings)
+    race = quick(learning_rates=(0.1, 0.03, 0.01, 0.001), steps=100, listener=steps.append)
+    assert (
+        sum(isinstance(event, events.StepTaken) for event in steps)
+        == 4 * 20 + 2 * 15 + 75
+        == planned_steps(race.settings)
+    )
     assert list(race.values) == [14, 25, 100]
     grid = quick(learning_rates=(race.learning_rate,), steps=100, lr_search="grid")
     assert race.objective == grid.objective
@@ -158,7 +163,7 @@ def test_infinite_variances_are_valid_json(tmp_path):
         raise ValueError(word)
 
     json.loads((tmp_path / "run" / "run.json").read_text(), parse_constant=refuse)
-    assert "inf" in write_report(tmp_path / "run").read_text()
+    assert "inf" in write_report(RunFolder(tmp_path / "run")).read_text()
     assert deelbo.load(tmp_path / "run", network()).prior_variances == variances
 
 
@@ -204,14 +209,14 @@ def test_networks_that_need_a_batch_or_raise_stay_as_they_were():
     ("examples", "options", "message"),
     [
         ([], {}, "is empty"),
-        ([(torch.ones(64), 0.5)] * 4, {}, "one whole number, not 0.5"),
-        ([(torch.ones(64), torch.tensor([0, 1]))] * 4, {}, "one whole number"),
+        ([(torch.ones(64), 0.5)] * 4, {}, "targets of shape"),
+        ([(torch.ones(64), torch.tensor([0, 1]))] * 4, {}, "a logit for each label"),
         ([(torch.ones(64), 10)] * 4, {}, "a label is 10, but the network gives 10 logits"),
         ([(torch.ones(64), -1)] * 4, {}, "a label is -1"),
         ([(torch.ones(64), 1)] * 4, {"plain_train_set": [(torch.ones(64), 1)] * 3}, "3 examples, and train_set 4"),
     ],
 )
-def test_data_that_are_not_of_classification(examples, options, message):
+def test_data_that_do_not_fit_the_network(examples, options, message):
     with pytest.raises(ValueError, match=message):
         deelbo.finetune(network(False), examples, "4", **options, **FAST)
 
@@ -219,7 +224,7 @@ def test_data_that_are_not_of_classification(examples, options, message):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"method": "elbow"}, "method='elbow', but it is one of de-elbo, elbo, map"),
+        ({"method": "elbow"}, "method='elbow', but it is one of de-elbo, elbo, la-lml, map"),
         ({"learning_rates": ()}, "learning_rates"),
         ({"learning_rates": (0.1, 0.1)}, "twice"),
         ({"learning_rates": (-1.0,)}, "positive"),
@@ -235,7 +240,7 @@ def test_data_that_are_not_of_classification(examples, options, message):
         ({"seed": -1}, "seed"),
         ({"device": "gpu"}, "device='gpu', but there is cpu"),
         ({"device": "cuda:1"}, "CUDA_VISIBLE_DEVICES"),
-        ({"precision": "fp16"}, "fp16 needs a GPU"),
+        ({"precision": "fp16"}, "needs a GPU"),
         ({"precision": "int3"}, "int3"),
     ],
 )

@@ -51,17 +51,17 @@ def test_killed_runs_go_on_bit_for_bit(tmp_path):
 
 def test_interrupted_run_resumes_and_refuses_other_settings(tmp_path):
     def stop(event):
-        if event["step"] == 20:
+        if event.step == 20:
             os.kill(os.getpid(), signal.SIGINT)
 
     with pytest.raises(KeyboardInterrupt):
-        quick(out=tmp_path / "run", report=stop)
+        quick(out=tmp_path / "run", listener=stop)
     with pytest.raises(ValueError, match="unfinished run"):
         deelbo.load(tmp_path / "run", network())
     with pytest.raises(ValueError, match="steps: 60 -> 70"):
         quick(out=tmp_path / "run", steps=70)
     steps = []
-    result = quick(out=tmp_path / "run", report=lambda event: steps.append(event["step"]))
+    result = quick(out=tmp_path / "run", listener=lambda event: steps.append(event.step))
     assert steps[0] == 21
     assert result.objective == quick().objective
     with pytest.raises(FileExistsError, match="finished run"):
@@ -78,6 +78,6 @@ def test_an_interrupted_run_knows_its_head_and_optimizer_again(tmp_path):
 
     arguments = {**FAST, "steps": 3, "optimizer": "adamw", "learning_rates": (0.01,)}
     with pytest.raises(KeyboardInterrupt):
-        deelbo.finetune(network(), digits()[0], ("4",), report=stop, out=tmp_path / "run", **arguments)
+        deelbo.finetune(network(), digits()[0], ("4",), listener=stop, out=tmp_path / "run", **arguments)
     resumed = deelbo.finetune(network(), digits()[0], ("4",), out=tmp_path / "run", **arguments)
     assert resumed.history == deelbo.finetune(network(), digits()[0], ("4",), **arguments).history

@@ -5,7 +5,8 @@ import torch
 from torch import nn
 
 import deelbo
-from deelbo.run_folder import check_folder, locked
+from deelbo._files import locked
+from deelbo.run_folder import RunFolder
 from deelbo.training.settings import Settings
 
 EXAMPLES = [(torch.ones(4) * i, i % 2) for i in range(8)]
@@ -26,9 +27,9 @@ def test_checkpoints_of_somebody_else_are_left_alone(tmp_path):
     (tmp_path / "log").touch()  # a file, not a tracker's folder
     kept.rename(kept.with_name("initial.safetensors"))
     with pytest.raises(FileExistsError, match="something else"):
-        check_folder(tmp_path, Settings(), {})
+        RunFolder(tmp_path).check(Settings(), {}, {})
     (tmp_path / "log").unlink()
-    assert not check_folder(tmp_path, Settings(), {})
+    assert not RunFolder(tmp_path).check(Settings(), {}, {})
 
 
 def test_the_current_folder_will_do(tmp_path, monkeypatch):

@@ -52,7 +52,7 @@ def test_finetune_writes_the_run(images, capsys):
     assert list(run.rglob("events.out.tfevents*"))
     stored = json.loads((run / "run.json").read_text())
     assert set(stored["metrics"]) == {"accuracy", "balanced_accuracy", "nll", "ece"}
-    assert stored["model"]["classes"] == ["blue", "green", "red"]
+    assert stored["model"]["targets"]["names"] == ["blue", "green", "red"]
     assert stored["settings"]["seed"] == 0
     assert 0 < stored["speed"]["outside_network"] < 1
     assert stored["speed"]["examples_per_second"] > 0
@@ -130,7 +130,7 @@ def test_python_predictions_take_what_people_have(images):
     image = Image.open(path)
     for inputs in (path, str(path), iter([path]), [path.read_bytes()], path.read_bytes(), image, [image]):
         torch.testing.assert_close(result.predict(inputs), expected)
-    batch = result.source.unlabelled([path])
+    batch = result.reader.unlabelled([path])
     tensor = batch.collate([batch[0]])[0]
     for inputs in (tensor, tensor.numpy(), list(tensor)):
         torch.testing.assert_close(result.predict(inputs), expected, rtol=1e-4, atol=1e-5)
@@ -152,13 +152,13 @@ def test_evaluate_and_python_agree(images, texts, capsys):
         assert main(["evaluate", str(folder / "run"), str(data), "--json", "--samples", "2"]) == 0
         printed = json.loads(capsys.readouterr().out)
         result = deelbo.load(folder / "run")
-        examples = deelbo.data.load_labelled(str(data), result.source.kind, result.classes)
-        assert result.evaluate(result.source.dataset(examples), samples=2) == pytest.approx(printed)
-        p = result.predict(examples.sources[:2])
-        torch.testing.assert_close(p, result.predict(list(examples.sources[:2])))
+        examples = deelbo.data.load_labelled(str(data), result.reader.kind, result.reader.targets)
+        assert result.evaluate(result.reader.dataset(examples), samples=2) == pytest.approx(printed)
+        p = result.predict(examples.inputs[:2])
+        torch.testing.assert_close(p, result.predict(list(examples.inputs[:2])))
     assert main(["evaluate", str(images / "run"), str(images / "data")]) == 0
     stored = json.loads((images / "run" / "run.json").read_text())["metrics"]
-    assert f"accuracy           {stored['accuracy']:.4f}" in capsys.readouterr().out
+    assert f"accuracy               {stored['accuracy']:.4f}" in capsys.readouterr().out
 
 
 def test_loaded_predictions_are_those_of_the_run(images):

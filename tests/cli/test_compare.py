@@ -9,7 +9,7 @@ import time
 import pytest
 
 from deelbo.cli import main
-from deelbo.compare_job import _kappas
+from deelbo.jobs.compare import _kappas
 from shared import processes
 from shared.comparisons import journal, without_times
 from shared.pictures import image_folder, text_table, tiny_bert
@@ -129,15 +129,15 @@ def test_kappas_and_texts(tmp_path):
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        (["--methods", "map"], "unknown method map: it is one of"),
+        (["--methods", "map"], "--methods map, but it is one of"),
         (["--methods", "elbo,elbo"], "twice"),
         (["--train-sizes", "999"], "999"),
-        (["--train-sizes", "many"], "--train-sizes many: numbers"),
+        (["--train-sizes", "many"], "--train-sizes many: write numbers"),
         (["--kappas", "x"], "--kappas x: a number, D/N or sweep"),
-        (["--engine", "spark"], "--engine spark: local or ray"),
-        (["--jobs", "0"], "--jobs must be at least 1"),
+        (["--engine", "spark"], "--engine spark, but it is one of local, ray"),
+        (["--jobs", "0"], "--jobs 0 must be at least 1"),
         (["--cpus", "0"], "a run needs some CPU"),
-        (["--priors", "per-layer"], "not per-layer"),
+        (["--priors", "per-layer"], "too many variances for methods that search"),
         (["--strengths", "-1"], "strengths"),
         (["--device", "gpu"], "there is cpu"),
         (["--model", "timm:nonsense"], "nonsense"),
@@ -220,7 +220,7 @@ def test_ctrl_c_keeps_what_is_finished(tmp_path):
     time.sleep(0.3)
     assert process.kill(signal.SIGINT) == 130
     error = log.read_text()
-    assert "the same command goes on" in error
+    assert "the same command continues" in error
     assert "Traceback" not in error
     work = list((tmp_path / "out" / "records" / "work").iterdir())
     assert len(work) == 1  # with the checkpoint of the run that was cut off

@@ -122,7 +122,7 @@ def test_space_and_folders(tmp_path, capsys, monkeypatch):
 @pytest.mark.parametrize(
     ("more", "words"),
     [
-        (["--method", "elbow"], ["elbow", "de-elbo, elbo, map"]),
+        (["--method", "elbow"], ["elbow", "de-elbo, elbo, la-lml, map"]),
         (["--learning-rates", "0.1;0.2"], ["--learning-rates 0.1;0.2"]),
         (["--prior-variances", "3"], ["--prior-variances 3"]),
         (["--method", "map"], ["prior_variances"]),

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from deelbo.cli import main
-from deelbo.swag import load_source
+from deelbo.swag import load_source_posterior
 from shared import processes
 from shared.pictures import Small, image_folder, text_table, tiny_bert
 
@@ -26,7 +26,7 @@ def made(tmp_path_factory):
 
 
 def test_file_says_how_it_was_made(made):
-    posterior = load_source(made / "prior.safetensors")
+    posterior = load_source_posterior(made / "prior.safetensors")
     assert posterior.notes["settings"]["model"] == "shared.pictures:small"
     assert posterior.notes["settings"]["classes"] == ["blue", "green", "red"]
     assert posterior.notes["settings"]["steps"] == 24
@@ -61,7 +61,7 @@ def test_finetune_with_it(made, capsys):
     assert main([*command[:-1], str(made / "other"), "--prior", "ptyl:nowhere", *fast]) == 2
     assert "no source posterior at nowhere" in capsys.readouterr().err
     assert main([*command[:-1], str(made / "other"), "--rank", "9", *fast]) == 2
-    assert "rank=9, but the source posterior has 4 deviations" in capsys.readouterr().err
+    assert "--rank 9, but the source posterior has 4 deviations" in capsys.readouterr().err
     assert not (made / "other").exists()
 
 
@@ -72,7 +72,7 @@ def test_texts(tmp_path):
         main(["prior", str(data), "--model", f"hf:{tiny_bert(tmp_path / 'bert')}", "--out", str(out), "--half", *FAST])
         == 0
     )
-    assert next(iter(load_source(out).deviations.values())).dtype == torch.bfloat16
+    assert next(iter(load_source_posterior(out).deviations.values())).dtype == torch.bfloat16
 
 
 def test_released(tmp_path, capsys):
@@ -83,7 +83,7 @@ def test_released(tmp_path, capsys):
     out = tmp_path / "prior.safetensors"
     command = ["prior", "--released", str(tmp_path / "net"), "--model", "shared.pictures:small", "--out", str(out)]
     assert main(command) == 0
-    assert load_source(out).rank == 5
+    assert load_source_posterior(out).rank == 5
     assert main(command) == 2
     assert "exists already" in capsys.readouterr().err
 
@@ -105,13 +105,13 @@ def test_killed_and_started_again(made, tmp_path, capsys):
     # safetensors itself leaves a file like .tmpK24dTi when it is killed while it writes.
     assert {name for name in left if not name.startswith(".tmp")} == {"prior.safetensors"}
     assert processes.command([*command, "--out", str(whole)]).wait() == 0
-    first, second = load_source(out), load_source(whole)
+    first, second = load_source_posterior(out), load_source_posterior(whole)
     assert all(torch.equal(first.mean[n], second.mean[n]) for n in first.mean)
     assert all(torch.equal(first.deviations[n], second.deviations[n]) for n in first.mean)
 
 
 def test_a_file_that_appears_meanwhile_is_not_overwritten(made, tmp_path, monkeypatch, capsys):
-    import deelbo.source_job as module
+    import deelbo.jobs.prior as module
 
     out, collect = tmp_path / "prior.safetensors", module.collect
 
@@ -123,7 +123,7 @@ def test_a_file_that_appears_meanwhile_is_not_overwritten(made, tmp_path, monkey
     assert main(["prior", str(made / "data"), *MODEL, "--out", str(out), *FAST]) == 0
     assert out.read_text() == "something of the user's"
     assert "ptyl:" + str(tmp_path / "prior-new.safetensors") in capsys.readouterr().out
-    assert load_source(tmp_path / "prior-new.safetensors").rank == 4
+    assert load_source_posterior(tmp_path / "prior-new.safetensors").rank == 4
 
 
 def test_refusals(made, tmp_path, capsys):

@@ -11,8 +11,8 @@ import pytest
 import ray
 
 from deelbo.compare import compare
-from deelbo.compare.comparison import FailedRunsError
 from deelbo.compare.engines import LocalEngine, RayEngine
+from deelbo.errors import FailedRunsError
 from shared.comparisons import journal, small_comparison, small_options, without_times
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("forked_workers")]

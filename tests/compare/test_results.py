@@ -4,7 +4,8 @@ import math
 
 import pytest
 
-from deelbo.compare.results import duration, markdown, summary
+from deelbo._wording import duration
+from deelbo.compare.results import markdown, summary
 
 
 @pytest.mark.parametrize(
@@ -23,7 +24,8 @@ def test_summaries_say_what_was_lost():
 
 def row(method, seed, accuracy):
     metrics = {"balanced_accuracy": accuracy, "accuracy": accuracy, "nll": 1 - accuracy, "ece": 0.1}
-    return {"model": "m", "prior": "l2-sp", "label": method, "train_size": 10, "seed": seed, "runs": 1, **metrics}
+    where = {"model": "m", "prior": "l2-sp", "label": method, "train_size": 10, "seed": seed}
+    return {**where, "likelihood": "categorical", "runs": 1, **metrics}
 
 
 def test_the_best_mean_is_marked_where_all_have_the_same_training_sets():

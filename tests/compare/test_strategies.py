@@ -6,17 +6,16 @@ from itertools import combinations
 import pytest
 import torch
 
-from deelbo.compare import Comparison, Records, make_strategies, names, register
-from deelbo.compare.comparison import Known
-from deelbo.compare.strategies.base import REGISTRY, SUBSETS, subset_curve
+from deelbo.compare import STRATEGIES, Comparison, KnownRecords, Records, make_strategies
+from deelbo.compare.strategies.base import SUBSETS, subset_curve
 from deelbo.compare.strategies.map_bo import propose
 from deelbo.compare.strategies.map_grid import MAPGrid
-from shared.comparisons import small_options, small_tasks
+from shared.comparisons import small_options, small_problems
 
 
 def fill(records, trial, nll=1.0, accuracy=0.5, objective=0.0, clml=None, seconds=1.0):
     records.put(trial.key, {
-        "key": trial.key, "diverged": nll is None, "objective": objective, "runs": 1.0,
+        "key": trial.key, "trial": trial.identity(), "diverged": nll is None, "objective": objective, "runs": 1.0,
         "validation": {"nll": nll} if trial.held_out and nll is not None else None,
         "clml": None if trial.clml is None else {"value": clml},
         "test": {"balanced_accuracy": accuracy},
@@ -25,35 +24,35 @@ def fill(records, trial, nll=1.0, accuracy=0.5, objective=0.0, clml=None, second
 
 
 def setup(folder, method, **changes):
-    (task,) = small_tasks(folder, small_options(methods=(method,), **changes))
-    (strategy,) = make_strategies(task.options)
-    return task, strategy, Records(folder / "records"), Known(Records(folder / "records"))
+    (problem,) = small_problems(folder, small_options(methods=(method,), **changes))
+    (strategy,) = make_strategies(problem.options)
+    return problem, strategy, Records(folder / "records"), KnownRecords(Records(folder / "records"))
 
 
 def test_all_methods_are_registered():
-    assert names() == ["de-elbo", "elbo", "la-clml", "la-lml", "map-bo", "map-grid"]
-    with pytest.raises(ValueError, match="unknown method map: it is one of de-elbo"):
+    assert STRATEGIES.names() == ["de-elbo", "elbo", "la-clml", "la-lml", "map-bo", "map-grid"]
+    with pytest.raises(ValueError, match="methods='map', but it is one of de-elbo"):
         make_strategies(small_options(methods=("map",)))
     with pytest.raises(ValueError, match="twice"):
         make_strategies(small_options(methods=("elbo", "elbo")))
 
 
 def test_grid_retrains_the_best_cell_on_everything(tmp_path):
-    task, strategy, records, done = setup(tmp_path, "map-grid")
-    plan = strategy.plan(task, done)
+    problem, strategy, records, known = setup(tmp_path, "map-grid")
+    plan = strategy.plan(problem, known)
     assert (len(plan.trials), plan.expected, plan.finals) == (8, 9, [])
     assert all(trial.held_out and trial.clml is None for trial in plan.trials)
     for i, trial in enumerate(plan.trials):
         fill(records, trial, nll=None if i == 0 else 2.0 - (i == 5), accuracy=0.1 * i)
-    (final,) = strategy.plan(task, done).finals
+    (final,) = strategy.plan(problem, known).finals
     chosen = plan.trials[5]
-    assert strategy.plan(task, done).chosen == [chosen]
+    assert strategy.plan(problem, known).chosen == [chosen]
     assert not final.held_out
     assert final.settings.learning_rates == chosen.settings.learning_rates
     expected = {g: v * 14 / 18 for g, v in chosen.settings.prior_variances.items()}  # alpha/N is the same
     assert final.settings.prior_variances == pytest.approx(expected)
     fill(records, final, accuracy=0.9, seconds=3.0)
-    curve = strategy.curve(task, done)
+    curve = strategy.curve(problem, known)
     assert len(curve.points) == 8
     assert curve.points[0][0] == pytest.approx(1.5)
     assert curve.points[-1][:2] == pytest.approx((12.0, 0.5))
@@ -61,39 +60,39 @@ def test_grid_retrains_the_best_cell_on_everything(tmp_path):
 
 
 def test_clml_chooses_by_its_own_value_and_serves_the_grid(tmp_path):
-    (task,) = small_tasks(tmp_path, small_options(methods=("la-clml", "map-grid")))
-    conditional, grid = make_strategies(task.options)
-    records, done = Records(tmp_path / "records"), Known(Records(tmp_path / "records"))
-    cells = conditional.plan(task, done).trials
-    assert [t.key for t in cells] == [t.key for t in grid.plan(task, done).trials]
+    (problem,) = small_problems(tmp_path, small_options(methods=("la-clml", "map-grid")))
+    conditional, grid = make_strategies(problem.options)
+    records, known = Records(tmp_path / "records"), KnownRecords(Records(tmp_path / "records"))
+    cells = conditional.plan(problem, known).trials
+    assert [t.key for t in cells] == [t.key for t in grid.plan(problem, known).trials]
     for i, trial in enumerate(cells):
         fill(records, trial, nll=float(i), clml=None if i == 7 else float(i))
-    by_clml, by_nll = (strategy.plan(task, done).finals[0] for strategy in (conditional, grid))
+    by_clml, by_nll = (strategy.plan(problem, known).finals[0] for strategy in (conditional, grid))
     assert by_clml.settings.learning_rates == cells[6].settings.learning_rates
     assert by_nll.settings.prior_variances == pytest.approx(
         {g: v * 14 / 18 for g, v in cells[0].settings.prior_variances.items()}
     )
-    assert conditional.seconds(done(cells[0])) == 5.0
-    assert grid.seconds(done(cells[0])) == 1.5
+    assert conditional.seconds(known(cells[0])) == 5.0
+    assert grid.seconds(known(cells[0])) == 1.5
 
 
 def test_objective_chooses_among_full_runs(tmp_path):
-    task, strategy, records, done = setup(tmp_path, "la-lml")
-    first, second = strategy.plan(task, done).trials
-    assert strategy.plan(task, done).finals == []
+    problem, strategy, records, known = setup(tmp_path, "la-lml")
+    first, second = strategy.plan(problem, known).trials
+    assert strategy.plan(problem, known).finals == []
     fill(records, first, objective=-5.0, accuracy=0.9)
     fill(records, second, objective=-3.0, accuracy=0.4)
-    assert strategy.plan(task, done).finals == [second]
-    curve = strategy.curve(task, done)
+    assert strategy.plan(problem, known).finals == [second]
+    curve = strategy.curve(problem, known)
     assert [point[:2] for point in curve.points] == [pytest.approx((1.25, 0.9)), pytest.approx((2.5, 0.4))]
     assert curve.finals == [pytest.approx((2.5, 0.4))]
 
 
 def test_several_kappas_are_several_strategies(tmp_path):
     options = small_options(methods=("de-elbo",), kappas=(1.0, None))
-    (task,) = small_tasks(tmp_path, options)
-    done = Known(Records(tmp_path / "records"))
-    kappas = [strategy.plan(task, done).trials[0].settings.kappa for strategy in make_strategies(options)]
+    (problem,) = small_problems(tmp_path, options)
+    known = KnownRecords(Records(tmp_path / "records"))
+    kappas = [strategy.plan(problem, known).trials[0].settings.kappa for strategy in make_strategies(options)]
     assert kappas == [1.0, None]
 
 
@@ -180,52 +179,52 @@ def test_bo_survives_failures_and_repeats_itself():
 
 @pytest.mark.filterwarnings("ignore")
 def test_bo_goes_on_with_what_it_proposed(tmp_path):
-    task, strategy, records, done = setup(tmp_path, "map-bo", bo_iterations=3, bo_runs=2)
-    trials = strategy.plan(task, done).trials
+    problem, strategy, records, known = setup(tmp_path, "map-bo", bo_iterations=3, bo_runs=2)
+    trials = strategy.plan(problem, known).trials
     assert len(trials) == 2
     assert trials[0].key != trials[1].key
-    assert strategy.plan(task, done).expected == 8
+    assert strategy.plan(problem, known).expected == 8
     for nll in (3.0, 2.0, 5.0):
-        for trial in strategy.plan(task, done).trials:
-            if done(trial) is None:
+        for trial in strategy.plan(problem, known).trials:
+            if known(trial) is None:
                 fill(records, trial, nll=nll, accuracy=1 / nll)
-    again = Known(Records(tmp_path / "records"))
-    plan = strategy.plan(task, again)
+    again = KnownRecords(Records(tmp_path / "records"))
+    plan = strategy.plan(problem, again)
     assert len(plan.trials) == 8
     finals = [trial for trial in plan.trials if not trial.held_out]
     for final in finals:
         fill(records, final, accuracy=0.8)
-    assert [f.key for f in strategy.plan(task, done).finals] == [f.key for f in finals]
-    curve = strategy.curve(task, done)
+    assert [f.key for f in strategy.plan(problem, known).finals] == [f.key for f in finals]
+    curve = strategy.curve(problem, known)
     assert [point[1] for point in curve.points] == pytest.approx([1 / 3, 1 / 2, 1 / 2])
     assert curve.finals == [pytest.approx((5.5, 0.8))] * 2
 
 
 def test_searches_refuse_a_prior_of_many_variances(tmp_path):
-    with pytest.raises(ValueError, match="not per-layer"):
-        small_tasks(tmp_path, small_options(methods=("map-grid",)), priors=["per-layer"])
-    assert small_tasks(tmp_path, small_options(methods=("la-lml",)), priors=["per-layer"])
+    with pytest.raises(ValueError, match="too many variances"):
+        small_problems(tmp_path, small_options(methods=("map-grid",)), priors=["per-layer"])
+    assert small_problems(tmp_path, small_options(methods=("la-lml",)), priors=["per-layer"])
 
 
 def test_a_method_of_ones_own_is_one_registration(tmp_path):
     class Narrow(MAPGrid):
         name = "my-grid"
 
-        def cells(self, task):
-            return [(dict.fromkeys(task.groups, 0.01), rate) for rate in task.options.learning_rates]
+        def cells(self, problem):
+            return [((0.01, 0.01), rate) for rate in problem.options.learning_rates]
 
-    register("my-grid")(lambda options: [Narrow()])
+    STRATEGIES.register("my-grid", "fewer cells")(lambda options: [Narrow()])
     try:
-        task, strategy, _, done = setup(tmp_path, "my-grid")
-        assert (task.held_out, strategy.plan(task, done).expected) == (4, 3)
+        problem, strategy, _, known = setup(tmp_path, "my-grid")
+        assert (problem.held_out, strategy.plan(problem, known).expected) == (4, 3)
     finally:
-        del REGISTRY["my-grid"]
+        del STRATEGIES._entries["my-grid"]
 
 
 @pytest.mark.filterwarnings("ignore")
 def test_methods_take_turns(tmp_path):
     comparison = Comparison(
-        small_tasks(tmp_path, small_options(methods=("map-grid", "map-bo"))), Records(tmp_path / "r")
+        small_problems(tmp_path, small_options(methods=("map-grid", "map-bo"))), Records(tmp_path / "r")
     )
     grid, optimisation = comparison.entries
     first, second, *_ = comparison.wanted()

@@ -4,7 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deelbo.data.examples import Data, Examples, index_labels, natural, split, stratified_subset
+from deelbo._wording import natural
+from deelbo.data.examples import Data, Examples, split, stratified_subset
+from deelbo.data.targets import Targets, index_labels
 
 
 @given(st.lists(st.integers(0, 4), min_size=5, max_size=80), st.data())
@@ -34,27 +36,27 @@ def data(number=20, test=None):
     def examples(n):
         return Examples([str(i) for i in range(n)], [i % 2 for i in range(n)], [str(i) for i in range(n)])
 
-    return Data("text", ["a", "b"], examples(number), test and examples(test))
+    return Data("text", Targets("classification", ["a", "b"]), examples(number), test and examples(test))
 
 
 def test_split():
     whole = split(data(), 8, 0.2, seed=0)
     assert (len(whole.train), len(whole.test)) == (8, 4)
-    assert not set(whole.train.sources) & set(whole.test.sources)
+    assert not set(whole.train.inputs) & set(whole.test.inputs)
     with pytest.raises(ValueError, match="have a test set"):
         split(data(test=4), None, 0.2, 0)
     with pytest.raises(ValueError, match="between 0 and 1"):
         split(data(), None, 1.5, 0)
-    with pytest.raises(ValueError, match="train-size 30, but there are 20"):
+    with pytest.raises(ValueError, match="train_size=30, but there are 20"):
         split(data(), 30, None, 0)
 
 
 def test_checks():
-    single = Data("text", ["a"], Examples(["x"], [0], ["x"]))
+    single = Data("text", Targets("classification", ["a"]), Examples(["x"], [0], ["x"]))
     with pytest.raises(ValueError, match="single class"):
         single.checked()
     with pytest.raises(ValueError, match="no training example of class b"):
-        Data("text", ["a", "b"], Examples(["x"], [0], ["x"])).checked()
+        Data("text", Targets("classification", ["a", "b"]), Examples(["x"], [0], ["x"])).checked()
 
 
 def test_labels():
@@ -66,13 +68,15 @@ def test_labels():
 
 def test_fingerprint_notices_changes():
     one, same, other = data(), data(), data()
-    other.train.sources[3] = "changed"
+    other.train.inputs[3] = "changed"
     assert one.fingerprint() == same.fingerprint() != other.fingerprint()
 
 
 def test_fingerprint_is_of_the_whole_content(tmp_path):
-    def of(*sources):
-        return Data("text", ["a", "b"], Examples(list(sources), [0, 1], ["", ""])).fingerprint()
+    def of(*inputs):
+        return Data(
+            "text", Targets("classification", ["a", "b"]), Examples(list(inputs), [0, 1], ["", ""])
+        ).fingerprint()
 
     assert of("ab", "c") != of("a", "bc")
     file = tmp_path / "image.png"

@@ -1,14 +1,16 @@
 import pytest
 
-from deelbo.data import load_data, load_labelled
+from deelbo.data import Targets, load_data, load_labelled
 from shared.pictures import image_folder, picture
 
 
 def test_train_and_test(tmp_path):
     data = load_data(image_folder(tmp_path))
-    assert (data.kind, data.classes) == ("image", ["blue", "green", "red"])
+    assert (data.kind, data.targets.names) == ("image", ["blue", "green", "red"])
     assert (len(data.train), len(data.test)) == (18, 9)
-    assert [data.classes[label] for label in data.train.labels] == [path.parent.name for path in data.train.sources]
+    assert [data.targets.names[label] for label in data.train.labels] == [
+        path.parent.name for path in data.train.inputs
+    ]
 
 
 def test_classes_alone_hidden_files_and_others(tmp_path):
@@ -45,14 +47,19 @@ def test_wrong_folders(tmp_path):
 
 def test_labelled_data_for_a_trained_classifier(tmp_path):
     folder = image_folder(tmp_path)
-    examples = load_labelled(str(folder), "image", ["red", "green", "blue"])
+    examples = load_labelled(str(folder), "image", Targets("classification", ["red", "green", "blue"]))
     assert len(examples) == 9
     assert examples.labels[:3] == [2, 2, 2]
-    assert load_labelled(str(folder / "train"), "image", ["red", "green", "blue"]).labels.count(0) == 6
+    assert (
+        load_labelled(str(folder / "train"), "image", Targets("classification", ["red", "green", "blue"])).labels.count(
+            0
+        )
+        == 6
+    )
     with pytest.raises(ValueError, match="never saw: red"):
-        load_labelled(str(folder), "image", ["green", "blue"])
+        load_labelled(str(folder), "image", Targets("classification", ["green", "blue"]))
     with pytest.raises(ValueError, match="takes texts"):
-        load_labelled(str(folder), "text", ["red", "green", "blue"])
+        load_labelled(str(folder), "text", Targets("classification", ["red", "green", "blue"]))
 
 
 def test_folders_that_are_no_classes(tmp_path):

@@ -107,12 +107,12 @@ def test_crops_and_flips():
 
 def test_mean_and_deviation_of_the_training_set(tmp_path):
     data = load_data(image_folder(tmp_path))
-    form = ImageFormat(28)
-    store = ImageStore(data.train, form)
+    image_format = ImageFormat(28)
+    store = ImageStore(data.train, image_format)
     pixels = torch.cat([store[i].flatten(1) for i in range(len(data.train))], 1).double() / 255
-    form = normalized(form, store)
-    assert form.mean == pytest.approx(pixels.mean(1).tolist())
-    assert form.std == pytest.approx(pixels.std(1, correction=0).tolist())
+    image_format = normalized(image_format, store)
+    assert image_format.mean == pytest.approx(pixels.mean(1).tolist())
+    assert image_format.std == pytest.approx(pixels.std(1, correction=0).tolist())
     assert normalized(FORM, store) is FORM
 
 
@@ -122,7 +122,7 @@ def test_unreadable_images_are_named_or_counted(tmp_path):
     (folder / "train" / "red" / "1.png").write_bytes(whole[:60])
     (folder / "train" / "red" / "2.png").write_bytes(b"not an image")
     examples = load_data(folder).train
-    with pytest.raises(ValueError, match=r"red/1\.png cannot be read as an image.*--skip-bad"):
+    with pytest.raises(ValueError, match=r"red/1\.png cannot be read as an image.*skip_bad=True"):
         ImageStore(examples, FORM)
     with pytest.raises(ValueError, match="none of the 2 images can be read"):
         ImageStore(

@@ -24,8 +24,8 @@ def test_ag_news_saved_to_disk_and_as_parquet(tmp_path):
             rows.to_parquet(tmp_path / folder / f"{split}-00000-of-00001.parquet")
     for place in ("disk", "files", "parts", "own"):
         data = load_data("ag_news", data_dir=tmp_path / place)
-        assert data.classes == names
-        assert data.train.sources == list("abcd")
+        assert data.targets.names == names
+        assert data.train.inputs == list("abcd")
         assert data.test.labels == [0, 1, 2, 3]
 
 
@@ -36,8 +36,8 @@ def test_datasets_side_by_side(tmp_path):
         rows = datasets.Dataset.from_dict({column: ["a", "b"], "label": labels})
         rows.to_parquet(tmp_path / name / "data" / "train-00000-of-00001.parquet")
     data = load_data("ag_news", data_dir=tmp_path)
-    assert data.train.sources == ["a", "b"]
-    assert (data.classes, data.train.labels) == (["3", "4"], [0, 1])  # labels without names
+    assert data.train.inputs == ["a", "b"]
+    assert (data.targets.names, data.train.labels) == (["3", "4"], [0, 1])  # labels without names
     with pytest.raises(ValueError, match=r"flowers102.*cannot be downloaded"):
         load_data("flowers102", data_dir=tmp_path)
 
@@ -54,8 +54,8 @@ def test_cifar10_of_hugging_face(tmp_path):
     rows = {"img": [picture("red"), picture("blue")], "label": [0, 1]}
     datasets.DatasetDict({"train": datasets.Dataset.from_dict(rows, features=features)}).save_to_disk(tmp_path)
     data = load_data("cifar10", data_dir=tmp_path)
-    assert (data.kind, data.classes, data.test) == ("image", ["red", "blue"], None)
-    assert isinstance(data.train.sources[0], bytes)
+    assert (data.kind, data.targets.names, data.test) == ("image", ["red", "blue"], None)
+    assert isinstance(data.train.inputs[0], bytes)
 
 
 def test_cifar10_of_torchvision(tmp_path, monkeypatch):
@@ -75,7 +75,7 @@ def test_cifar10_of_torchvision(tmp_path, monkeypatch):
     monkeypatch.setattr(cifar, "test_list", [list(batch)])
     monkeypatch.setattr(cifar, "meta", {"filename": names[0], "key": "label_names", "md5": names[1]})
     data = load_data("cifar10", data_dir=tmp_path)
-    assert data.classes == ["a", "b", "c"]
+    assert data.targets.names == ["a", "b", "c"]
     assert (data.train.labels, len(data.test)) == ([0, 1, 2, 0], 4)
 
 
@@ -88,7 +88,7 @@ def test_pets_of_torchvision(tmp_path):
     for part in ("trainval", "test"):
         (base / "annotations" / f"{part}.txt").write_text("Abyssinian_1 1 1 1\nbeagle_2 2 2 1\n")
     data = load_data("pets", data_dir=tmp_path)
-    assert data.classes == ["Abyssinian", "Beagle"]
+    assert data.targets.names == ["Abyssinian", "Beagle"]
     assert data.train.labels == [0, 1]
 
 
@@ -105,7 +105,7 @@ def test_flowers_of_torchvision(tmp_path, monkeypatch):
     sums = {key: (file, hashlib.md5((base / file).read_bytes()).hexdigest()) for key, file in files.items()}
     monkeypatch.setattr(flowers, "_file_dict", {**flowers._file_dict, **sums})
     data = load_data("flowers102", data_dir=tmp_path)
-    assert len(data.classes) == 102
+    assert len(data.targets.names) == 102
     assert (data.train.labels, data.test.labels) == ([0, 1], [1, 0])
 
 
@@ -118,5 +118,5 @@ def test_without_data_and_network(tmp_path, monkeypatch, name):
         raise socket.gaierror(-2, "Name or service not known")
 
     monkeypatch.setattr(socket, "getaddrinfo", fail)
-    with pytest.raises(ValueError, match=f"{name} is not in .* and cannot be downloaded .*--data-dir"):
+    with pytest.raises(ValueError, match=f"{name} is not in .* and cannot be downloaded .*data_dir="):
         load_data(name, data_dir=tmp_path)

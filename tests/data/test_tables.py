@@ -18,8 +18,8 @@ def test_formats(tmp_path, suffix):
     else:
         frame.to_csv(path, index=False, sep="\t" if suffix == ".tsv" else ",")
     data = load_data(path)
-    assert data.train.sources == list(frame["text"])
-    assert data.classes == ["2", "10"]
+    assert data.train.inputs == list(frame["text"])
+    assert data.targets.names == ["2", "10"]
     assert data.train.labels == [1, 0, 1]
 
 
@@ -39,12 +39,12 @@ def test_wrong_tables(tmp_path):
     path.write_text("body,label\na,b\n")
     with pytest.raises(ValueError, match='no column "text"; its columns are body, label'):
         load_data(path)
-    assert load_data(path, text_column="body").train.sources == ["a"]
+    assert load_data(path, text_column="body").train.inputs == ["a"]
     path.write_text("text,label\na,b\n ,c\nd,\n")
     with pytest.raises(ValueError, match="row 2: no text or no label"):
         load_data(path)
     data = load_data(path, skip_bad=True)
-    assert data.train.sources == ["a"]
+    assert data.train.inputs == ["a"]
     assert "2 rows" in data.notes[0]
     path.write_text("text,label\n")
     with pytest.raises(ValueError, match="has no rows"):
@@ -69,7 +69,7 @@ def test_missing_values_of_other_formats(tmp_path):
     path.write_text('{"text": "a", "label": 1}\n{"text": null, "label": 2}\n{"text": "c", "label": null}\n')
     with pytest.raises(ValueError, match="row 2"):
         load_data(path)
-    assert load_data(path, skip_bad=True).classes == ["1"]
+    assert load_data(path, skip_bad=True).targets.names == ["1"]
 
 
 def test_shifted_and_merged_rows_are_refused(tmp_path):
@@ -89,8 +89,8 @@ def test_labels_lose_their_spaces_and_lines_keep_their_separators(tmp_path):
         json.dumps({"text": "a\u2028b", "label": "x "}, ensure_ascii=False) + '\r\n{"text": "c", "label": " x"}'
     )
     data = load_data(path)
-    assert data.classes == ["x"]
-    assert data.train.sources == ["a\u2028b", "c"]
+    assert data.targets.names == ["x"]
+    assert data.train.inputs == ["a\u2028b", "c"]
     path.write_text("[1]\n")
     with pytest.raises(ValueError, match="each line must be an object"):
         load_data(path)

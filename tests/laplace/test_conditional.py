@@ -74,10 +74,13 @@ def test_the_temperature_is_that_of_the_most_accurate_average():
 
     # A standard deviation of 30 hides the rule; one of 0.3 keeps it.
     found = conditional_likelihood(posterior, log_probabilities, labels, samples=5)
-    each = [conditional_likelihood(posterior, log_probabilities, labels, 5, [t]) for t in (1.0, 0.1, 0.01, 1e-3, 1e-4)]
-    best = max(one.accuracy for one in each)
-    assert each[0].accuracy < best
-    assert found == next(one for one in each if one.accuracy == best)
+    each = [
+        conditional_likelihood(posterior, log_probabilities, labels, samples=5, temperatures=[t])
+        for t in (1.0, 0.1, 0.01, 1e-3, 1e-4)
+    ]
+    best = max(one.score for one in each)
+    assert each[0].score < best
+    assert found == next(one for one in each if one.score == best)
 
 
 def test_an_impossible_draw_counts_as_nothing():
@@ -94,6 +97,8 @@ def test_a_temperature_without_likelihood_is_not_chosen():
             value = layer(x).log_softmax(1)
         return value if layer.weight.abs().max() < 1e4 else torch.full_like(value, math.nan)
 
-    found = conditional_likelihood(posterior, log_probabilities, labels, 4, [1e9, 1e-4])
+    found = conditional_likelihood(posterior, log_probabilities, labels, samples=4, temperatures=[1e9, 1e-4])
     assert found.temperature == 1e-4
-    assert conditional_likelihood(posterior, log_probabilities, labels, 4, [1e9]).value == -math.inf
+    assert (
+        conditional_likelihood(posterior, log_probabilities, labels, samples=4, temperatures=[1e9]).value == -math.inf
+    )

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from deelbo.laplace import empirical_fisher
-from deelbo.training.batches import logits
+from deelbo.training.batches import network_output
 from shared.cases import Net, batch
 
 
@@ -16,7 +16,7 @@ def slow_fisher(network, weights, inputs, labels):
     for i in range(len(labels)):
         one = {k: v[i : i + 1] for k, v in inputs.items()} if isinstance(inputs, dict) else inputs[i : i + 1]
         network.zero_grad()
-        F.cross_entropy(logits(network, one), labels[i : i + 1]).backward()
+        F.cross_entropy(network_output(network, one), labels[i : i + 1]).backward()
         for t, w in zip(total, weights, strict=True):
             if w.grad is not None:
                 t += w.grad**2

@@ -10,8 +10,9 @@ from torch.utils.data import TensorDataset
 
 import deelbo
 from deelbo.laplace import empirical_fisher
-from deelbo.methods import make_method
+from deelbo.likelihoods import Categorical
 from deelbo.training.loop import Candidate
+from deelbo.training.method import METHODS, MethodInputs
 from deelbo.training.settings import Settings
 
 
@@ -28,8 +29,18 @@ def network():
 def candidate(steps=12, **options):
     settings = Settings(method="la-lml", steps=steps, batch_size=32, **options)
     model, data = network(), digits()
-    method = make_method(settings, model, "3", len(data))
-    return Candidate(model, method, data, data, 0.1, settings, accelerate.Accelerator(cpu=True))
+    likelihood, prior = Categorical(), settings.prior_recipe().make(model, "3")
+    method = METHODS[settings.method].make(MethodInputs(model, prior, likelihood, len(data), 10, settings))
+    return Candidate(
+        model,
+        method=method,
+        likelihood=likelihood,
+        train_set=data,
+        plain_set=data,
+        learning_rate=0.1,
+        settings=settings,
+        accelerator=accelerate.Accelerator(cpu=True),
+    )
 
 
 def slow_evidence(model, prior, x, y):
@@ -79,7 +90,7 @@ def test_the_value_that_chooses_is_the_evidence():
     running = candidate()
     for _ in running.advance(12):
         pass
-    value = running.value(final=True)
+    value = running.objective(final=True)
     x, y = running.plain_set.tensors
     evidence = slow_evidence(running.network, running.method.prior, x, y)
     logs = -torch.tensor(list(running.method.prior.variances.values()), dtype=torch.float64).log()
@@ -97,11 +108,11 @@ def test_finetune_learns_and_resumes_bit_for_bit(tmp_path):
         pass
 
     def kill(event):
-        if event.get("step") == 31:
+        if getattr(event, "step", None) == 31:
             raise Kill
 
     with pytest.raises(Kill):
-        deelbo.finetune(network(), digits(), "3", out=tmp_path / "run", checkpoint_seconds=0, report=kill, **options)
+        deelbo.finetune(network(), digits(), "3", out=tmp_path / "run", checkpoint_seconds=0, listener=kill, **options)
     again = deelbo.finetune(network(), digits(), "3", out=tmp_path / "run", **options)
     assert again.objective == whole.objective
     assert again.prior_variances == whole.prior_variances

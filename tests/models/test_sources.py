@@ -8,16 +8,18 @@ import timm
 import torch
 import torchvision
 
+from deelbo._head import find_head
+from deelbo.data import Targets
 from deelbo.models import load_model, restore_model
 from deelbo.models.weights import fit_weights, read_weights, replace_head
-from deelbo.priors.head import find_head
 from shared.pictures import tiny_bert
 
-CLASSES = ["cat", "dog", "fish"]
+NAMES = ["cat", "dog", "fish"]
+CLASSES = Targets("classification", NAMES)
 
 
-def logits(model, size=32):
-    return model.network.eval()(torch.zeros(2, 3, size, size))
+def logits(network, size=32):
+    return network.eval()(torch.zeros(2, 3, size, size))
 
 
 @pytest.mark.parametrize(
@@ -29,17 +31,20 @@ def logits(model, size=32):
     ],
 )
 def test_architecture_and_input_of_its_own(spec, size, mean):
-    model = load_model(spec, "image", CLASSES, pretrained=False)
-    assert (model.image.size, model.image.mean) == (size, pytest.approx(mean))
-    assert len(model.image.std) == 3
-    assert logits(model, size).shape == (2, 3)
+    network, reader = load_model(spec, "image", CLASSES, pretrained=False)
+    assert (reader.image.size, reader.image.mean) == (size, pytest.approx(mean))
+    assert len(reader.image.std) == 3
+    assert logits(network, size).shape == (2, 3)
 
 
 def test_image_size_can_be_chosen():
-    assert logits(load_model("timm:resnet10t", "image", CLASSES, pretrained=False, image_size=40), 40).shape == (2, 3)
-    fixed = load_model("timm:vit_tiny_patch16_224", "image", CLASSES, pretrained=False, image_size=64)
+    assert logits(load_model("timm:resnet10t", "image", CLASSES, pretrained=False, image_size=40)[0], 40).shape == (
+        2,
+        3,
+    )
+    fixed, reader = load_model("timm:vit_tiny_patch16_224", "image", CLASSES, pretrained=False, image_size=64)
     assert logits(fixed, 64).shape == (2, 3)
-    assert fixed.image.size == 64
+    assert reader.image.size == 64
 
 
 @pytest.mark.parametrize("name", ["alexnet", "squeezenet1_0", "mobilenet_v3_small", "vit_b_32", "convnext_tiny"])
@@ -57,8 +62,8 @@ def test_local_weights_with_another_classifier(tmp_path):
     safetensors.torch.save_file(source.state_dict(), tmp_path / "w.safetensors")
     torch.save({"state_dict": {f"module.{k}": v for k, v in source.state_dict().items()}}, tmp_path / "w.pth")
     for name in ("w.safetensors", "w.pth"):
-        model = load_model("timm:resnet10t", "image", CLASSES, weights=tmp_path / name)
-        own = model.network.state_dict()
+        network, _ = load_model("timm:resnet10t", "image", CLASSES, weights=tmp_path / name)
+        own = network.state_dict()
         assert own["fc.weight"].shape[0] == 3
         assert all(torch.equal(own[k], v) for k, v in source.state_dict().items() if not k.startswith("fc."))
 
@@ -87,7 +92,7 @@ def test_weights_that_do_not_fit(tmp_path):
 @pytest.mark.parametrize(
     ("spec", "kind", "message"),
     [
-        ("resnet50", "image", "unknown model 'resnet50': it is one of timm:NAME"),
+        ("resnet50", "image", "unknown model 'resnet50': it is one of hf:NAME"),
         ("timm:resnet5", "image", "unknown model 'timm:resnet5'; there are resnet50"),
         ("torchvision:resnet19", "image", "there are resnet18"),
         ("offline:bert", "text", "there are efficientnet_lite0, minilm"),
@@ -118,15 +123,15 @@ def test_without_network(spec, monkeypatch, tmp_path):
 
 def test_a_transformer_keeps_the_names_of_the_labels(tmp_path):
     spec = f"hf:{tiny_bert(tmp_path / 'bert')}"
-    model = load_model(spec, "text", CLASSES)
-    assert model.network.config.id2label == dict(enumerate(CLASSES))
-    model.write_files(tmp_path / "files")
+    network, reader = load_model(spec, "text", CLASSES)
+    assert network.config.id2label == dict(enumerate(NAMES))
+    reader.write_files(tmp_path / "files")
     for file in (tmp_path / "bert").iterdir():
         file.unlink()
-    again = restore_model(model.as_dict(), tmp_path / "files")
-    assert again.network.config.id2label == dict(enumerate(CLASSES))
-    again.network.load_state_dict(model.network.state_dict())
-    assert again.tokenizer("ball")["input_ids"] == model.tokenizer("ball")["input_ids"]
+    again, again_reader = restore_model(reader.as_dict(), tmp_path / "files")
+    assert again.config.id2label == dict(enumerate(NAMES))
+    again.load_state_dict(network.state_dict())
+    assert again_reader.tokenizer("ball")["input_ids"] == reader.tokenizer("ball")["input_ids"]
     with pytest.raises(ValueError, match="is no model of Hugging Face"):
         load_model(spec, "text", CLASSES)
 
@@ -146,14 +151,14 @@ def test_weights_of_hugging_face_that_do_not_fit(tmp_path):
 
 def test_a_classifier_of_as_many_classes_is_replaced_too(tmp_path):
     folder = tiny_bert(tmp_path / "bert")
-    model = load_model(f"hf:{folder}", "text", CLASSES)
+    network, reader = load_model(f"hf:{folder}", "text", CLASSES)
     with torch.no_grad():
-        model.network.classifier.bias.fill_(5.0)
-    model.network.save_pretrained(tmp_path / "tuned")
-    model.tokenizer.save_pretrained(tmp_path / "tuned")
-    again = load_model(f"hf:{tmp_path / 'tuned'}", "text", ["a", "b", "c"])
-    assert again.network.classifier.bias.abs().max() == 0
-    torch.testing.assert_close(again.network.bert.state_dict(), model.network.bert.state_dict())
+        network.classifier.bias.fill_(5.0)
+    network.save_pretrained(tmp_path / "tuned")
+    reader.tokenizer.save_pretrained(tmp_path / "tuned")
+    again, _ = load_model(f"hf:{tmp_path / 'tuned'}", "text", Targets("classification", ["a", "b", "c"]))
+    assert again.classifier.bias.abs().max() == 0
+    torch.testing.assert_close(again.bert.state_dict(), network.bert.state_dict())
 
 
 def test_a_vision_transformer_of_hugging_face(tmp_path):
@@ -163,29 +168,29 @@ def test_a_vision_transformer_of_hugging_face(tmp_path):
     config = transformers.ViTConfig(image_size=32, patch_size=8, num_labels=5, **sizes)
     transformers.ViTForImageClassification(config).save_pretrained(tmp_path)
     transformers.ViTImageProcessor(size={"height": 32, "width": 32}).save_pretrained(tmp_path)
-    model = load_model(f"hf:{tmp_path}", "image", CLASSES)
-    assert (model.image.size, model.image.mean, model.image.interpolation) == (32, (0.5, 0.5, 0.5), "bilinear")
-    assert logits(model).logits.shape == (2, 3)
+    network, reader = load_model(f"hf:{tmp_path}", "image", CLASSES)
+    assert (reader.image.size, reader.image.mean, reader.image.interpolation) == (32, (0.5, 0.5, 0.5), "bilinear")
+    assert logits(network).logits.shape == (2, 3)
     with pytest.raises(ValueError, match="is no network for texts"):
         load_model(f"hf:{tmp_path}", "text", CLASSES)
 
 
 def test_weights_from_packages():
-    lite = load_model("offline:efficientnet_lite0", "image", CLASSES)
-    assert lite.image.mean == (0.5, 0.5, 0.5)
-    assert lite.network._fc.weight.shape == (3, 1280)
-    assert not torch.equal(lite.network._bn0.running_mean, torch.zeros(32))
-    mini = load_model("offline:minilm", "text", CLASSES)
-    assert sum(p.numel() for p in mini.network.parameters()) == 22_713_216 + 385 * 3
-    assert mini.tokenizer("a test")["input_ids"][0] == 101
+    lite, reader = load_model("offline:efficientnet_lite0", "image", CLASSES)
+    assert reader.image.mean == (0.5, 0.5, 0.5)
+    assert lite._fc.weight.shape == (3, 1280)
+    assert not torch.equal(lite._bn0.running_mean, torch.zeros(32))
+    mini, reader = load_model("offline:minilm", "text", CLASSES)
+    assert sum(p.numel() for p in mini.parameters()) == 22_713_216 + 385 * 3
+    assert reader.tokenizer("a test")["input_ids"][0] == 101
 
 
 def test_factory():
-    model = load_model("shared.pictures:small", "image", CLASSES)
-    assert model.image.mean is None
-    assert logits(model).shape == (2, 3)
+    network, reader = load_model("shared.pictures:small", "image", CLASSES)
+    assert reader.image.mean is None
+    assert logits(network).shape == (2, 3)
 
 
 def test_images_have_pixels():
-    with pytest.raises(ValueError, match="--image-size 0"):
+    with pytest.raises(ValueError, match="image_size=0"):
         load_model("shared.pictures:small", "image", CLASSES, image_size=0)

@@ -1,7 +1,8 @@
 import torch
 from torchmetrics.functional.classification import multiclass_calibration_error, multiclass_confusion_matrix
 
-from deelbo.report.assessment import confusion, reliability
+from deelbo.report.views.base import reliability
+from deelbo.report.views.classification import confusion
 
 
 def test_reliability_gives_the_calibration_error():

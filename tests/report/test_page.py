@@ -5,8 +5,11 @@ import json
 import pytest
 
 import deelbo
-from deelbo.job import Job, run_job
+from deelbo.jobs.finetune import finetune_job
 from deelbo.report import write_report
+from deelbo.run_folder import RunFolder
+from deelbo.specs import DataSpec, ModelSpec
+from deelbo.training.device import Execution
 from shared.pictures import image_folder, text_table, tiny_bert
 
 pytestmark = pytest.mark.slow
@@ -14,11 +17,15 @@ pytestmark = pytest.mark.slow
 FAST = {"steps": 12, "batch_size": 6, "learning_rates": (0.1, 0.01), "samples": 2}
 
 
+def train(data, model, settings, out, **options):
+    data_spec, model_spec = DataSpec(str(data), **options), ModelSpec(model, image_size=None if "hf:" in model else 28)
+    return finetune_job(data_spec, model_spec, settings, out, execution=Execution("cpu"))
+
+
 @pytest.fixture(scope="module")
 def images(tmp_path_factory):
     folder = tmp_path_factory.mktemp("images")
-    job = Job(str(image_folder(folder / "data")), "shared.pictures:small", image_size=28)
-    run_job(job, FAST, folder / "my <run>", device="cpu")
+    train(image_folder(folder / "data"), "shared.pictures:small", FAST, folder / "my <run>")
     return folder / "my <run>"
 
 
@@ -30,8 +37,7 @@ def texts(tmp_path_factory):
     text_table(data / "train.csv")
     text_table(data / "test.csv", rows=6)
     (data / "test.csv").write_text((data / "test.csv").read_text() + "<script>document.title='bad'</script>,money\n")
-    job = Job(str(data), f"hf:{tiny_bert(folder / 'bert')}")
-    run_job(job, {**FAST, "learning_rates": (1e-6,)}, folder / "run", device="cpu")
+    train(data, f"hf:{tiny_bert(folder / 'bert')}", {**FAST, "learning_rates": (1e-6,)}, folder / "run")
     return folder / "run"
 
 
@@ -70,11 +76,11 @@ def test_in_chromium(browser, kind, width, scheme, request):
 
 def test_without_a_test_set_and_with_one_later(images, tmp_path):
     folder = image_folder(tmp_path / "data", test=0)
-    _, metrics = run_job(Job(str(folder), "shared.pictures:small", image_size=28), FAST, tmp_path / "run", device="cpu")
+    _, metrics = train(folder, "shared.pictures:small", FAST, tmp_path / "run")
     assert metrics is None
     text = (tmp_path / "run" / "report.html").read_text()
     assert "This run has no test set" in text
-    write_report(tmp_path / "run", json.loads((images / "assessment.json").read_text()))
+    write_report(RunFolder(tmp_path / "run"), json.loads((images / "assessment.json").read_text()))
     assert "Confusion matrix" in (tmp_path / "run" / "report.html").read_text()
 
 
@@ -86,4 +92,4 @@ def test_report_of_map_and_of_a_run_made_in_python(tmp_path):
     network = torch.nn.Sequential(torch.nn.Linear(5, 4), torch.nn.Linear(4, 3))
     options = {**FAST, "method": "map", "prior_variances": {"backbone": 1.0, "head": 1.0}, "device": "cpu"}
     deelbo.finetune(network, data, "1", out=tmp_path / "run", **options)
-    assert "prior / N" in write_report(tmp_path / "run").read_text()
+    assert "prior / N" in write_report(RunFolder(tmp_path / "run")).read_text()

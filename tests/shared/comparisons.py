@@ -6,8 +6,8 @@ import os
 import signal
 from collections import Counter
 
-from deelbo.compare import Comparison, Options, Records, make_tasks
-from deelbo.job import Job
+from deelbo.compare import Comparison, Options, Records, make_problems
+from deelbo.specs import DataSpec, ModelSpec
 from shared.pictures import image_folder, small
 
 METHODS = ("de-elbo", "elbo", "la-lml", "la-clml", "map-grid", "map-bo")
@@ -26,16 +26,17 @@ def small_options(**changes):
     return Options(**{**fields, **changes})
 
 
-def small_tasks(folder, options=None, **choices):
+def small_problems(folder, options=None, **choices):
     data = folder / "data"
     if not data.exists():
         image_folder(data, train=10, test=3)
-    job = Job(str(data), "shared.pictures:small", image_size=28)
-    return make_tasks(job, options or small_options(), **{"train_sizes": [18], "seeds": [1001], **choices})
+    models = [ModelSpec(name, image_size=28) for name in choices.pop("models", ["shared.pictures:small"])]
+    choices = {"train_sizes": [18], "seeds": [1001], **choices}
+    return make_problems(DataSpec(str(data)), models, options or small_options(), **choices)
 
 
 def small_comparison(folder, options=None, records=None, **choices):
-    return Comparison(small_tasks(folder, options, **choices), Records(records or folder / "records"))
+    return Comparison(small_problems(folder, options, **choices), Records(records or folder / "records"))
 
 
 def journal(records):

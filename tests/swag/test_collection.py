@@ -82,15 +82,15 @@ def loader():
 def test_network_ends_at_the_mean_with_its_statistics():
     model = network()
     seen = []
-    posterior = collect(model, loader(), report=seen.append, **FAST)
+    posterior = collect(model, loader(), listener=seen.append, **FAST)
     assert set(posterior.mean) == {"0.weight", "0.bias", "1.weight", "1.bias"}  # not the head
     for name, mean in posterior.mean.items():
         assert torch.equal(mean, model.get_parameter(name).detach())
         assert (posterior.variance[name] >= 0).all()
     assert posterior.rank == 4
     assert posterior.notes["snapshots"] == 30
-    assert [event["step"] for event in seen] == list(range(1, 61))
-    assert seen[-1]["loss"] < seen[0]["loss"]
+    assert [event.step for event in seen] == list(range(1, 61))
+    assert seen[-1].loss < seen[0].loss
     assert torch.equal(posterior.buffers["1.running_mean"], model[1].running_mean)
     inputs = torch.stack([x for x, _ in digits_like()])
     hidden = model[0](inputs)
@@ -106,13 +106,13 @@ def test_interrupted_and_resumed_is_the_same(tmp_path):
     file = tmp_path / "part"
 
     def stop(event):
-        if event["step"] == 37:
+        if event.step == 37:
             os.kill(os.getpid(), signal.SIGINT)
 
     with pytest.raises(KeyboardInterrupt):
-        collect(network(), loader(), checkpoint=file, report=stop, **FAST)
+        collect(network(), loader(), checkpoint=file, listener=stop, **FAST)
     steps = []
-    resumed = collect(network(), loader(), checkpoint=file, report=lambda e: steps.append(e["step"]), **FAST)
+    resumed = collect(network(), loader(), checkpoint=file, listener=lambda event: steps.append(event.step), **FAST)
     assert steps[0] == 38
     for name in whole.mean:
         assert torch.equal(whole.mean[name], resumed.mean[name])
@@ -149,11 +149,11 @@ def test_any_loader_resumes(tmp_path, kind):
     torch.rand(3)  # what the caller draws does not matter
 
     def stop(event):
-        if event["step"] == 6:
+        if event.step == 6:
             raise RuntimeError
 
     with pytest.raises(RuntimeError):
-        collect(network(), make(), checkpoint=tmp_path / "part", checkpoint_seconds=0, report=stop, **fast)
+        collect(network(), make(), checkpoint=tmp_path / "part", checkpoint_seconds=0, listener=stop, **fast)
     resumed = collect(network(), make(), checkpoint=tmp_path / "part", **fast)
     assert all(torch.equal(whole.mean[n], resumed.mean[n]) for n in whole.mean)
 

@@ -3,12 +3,11 @@ import random
 import pytest
 import torch
 
+from deelbo._seeds import own_randomness, seed_step
 from deelbo.training.batches import (
     even_parts,
     in_order,
     indices_of_step,
-    own_randomness,
-    seed_step,
     split_labels,
     steps_per_epoch,
 )

@@ -6,9 +6,10 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 from torch.utils.data import TensorDataset
 
-from deelbo.methods import make_method
+from deelbo.likelihoods import Categorical
 from deelbo.training.batches import even_parts
 from deelbo.training.loop import Candidate, _View
+from deelbo.training.method import METHODS, MethodInputs
 from deelbo.training.settings import Settings
 
 
@@ -18,8 +19,18 @@ def candidate(steps=40, rate=0.1, init_scale=0.05, **options):
     images, labels = (torch.tensor(a)[:96] for a in load_digits(return_X_y=True))
     data = TensorDataset(images.float() / 16, labels)
     settings = Settings(steps=steps, batch_size=32, samples=3, init_scale=init_scale, **options)
-    method = make_method(settings, network, "3", len(data))
-    return Candidate(network, method, data, data, rate, settings, accelerate.Accelerator(cpu=True))
+    likelihood, prior = Categorical(), settings.prior_recipe().make(network, "3")
+    method = METHODS[settings.method].make(MethodInputs(network, prior, likelihood, len(data), 10, settings))
+    return Candidate(
+        network,
+        method=method,
+        likelihood=likelihood,
+        train_set=data,
+        plain_set=data,
+        learning_rate=rate,
+        settings=settings,
+        accelerator=accelerate.Accelerator(cpu=True),
+    )
 
 
 def slow_log_likelihood(network, x, y):
@@ -39,8 +50,8 @@ def test_each_draw_has_its_own_batch_normalisation():
         pass
     x, y = running.plain_set.tensors
     method, network = running.method, running.network
-    expected = method.objective.estimate(lambda: slow_log_likelihood(network, x, y), samples=3)
-    torch.testing.assert_close(running.value(final=True), float(expected), rtol=1e-5, atol=0)
+    expected = method.elbo.estimate(lambda: slow_log_likelihood(network, x, y), samples=3)
+    torch.testing.assert_close(running.objective(final=True), float(expected), rtol=1e-5, atol=0)
     hidden = network[0](x)
     torch.testing.assert_close(network[1].running_mean, hidden.mean(0))  # the network keeps those of the mean
 
@@ -50,12 +61,12 @@ def test_an_early_look_leaves_nothing_behind():
     for _ in looked.advance(7):
         pass
     before = looked.state()
-    looked.value(final=False)
+    looked.objective(final=False)
     looked.restore(before)
     looked.cool(5)
     for _ in looked.advance(12):
         pass
-    looked.value(final=False)
+    looked.objective(final=False)
     looked.restore(before)
     for each in (looked, other):
         for _ in each.advance(20):
@@ -78,15 +89,15 @@ def test_cooling_takes_the_rate_to_zero():
     assert len(running.history) == len([row for row in running.history if row["step"] <= 10])
 
 
-def test_early_value_is_the_objective_at_the_best_scale():
+def test_an_early_look_is_the_objective_at_the_best_scale():
     """With a tiny scale, the first moves of the means cost more than they gain, and a large rate looks worst."""
     fast, slow = candidate(steps=200, rate=0.1, init_scale=1e-4), candidate(steps=200, rate=0.0001, init_scale=1e-4)
     for running in (fast, slow):
         for _ in running.advance(8):
             pass
-    raw = [running.method.value(_View(running, list(range(96))), 3) for running in (fast, slow)]
+    raw = [running.method.objective(_View(running, list(range(96))), 3) for running in (fast, slow)]
     assert raw[0] < raw[1]
-    early = [running.value(final=False) for running in (fast, slow)]
+    early = [running.objective(final=False) for running in (fast, slow)]
     assert early[0] > early[1]
     assert early[0] > raw[0]
     best = fast.method.posterior.scale.item() / 4
@@ -94,5 +105,5 @@ def test_early_value_is_the_objective_at_the_best_scale():
     for factor in (1 / 16, 1, 16):
         fast.method.posterior.set_scale(best * factor)
         assert fast.method.posterior.scale.item() == pytest.approx(best * factor, rel=1e-5)
-        values.append(fast.method.value(_View(fast, list(range(96))), 3))
+        values.append(fast.method.objective(_View(fast, list(range(96))), 3))
     assert max(values) == values[1]

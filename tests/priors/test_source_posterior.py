@@ -3,7 +3,8 @@ import torch
 from torch.distributions import MultivariateNormal, kl_divergence
 
 import deelbo
-from deelbo.swag import SourcePosterior, load_source, read_released
+from deelbo.priors import SourcePosterior, load_source_posterior, prior_from_source
+from deelbo.swag import read_released
 from shared.cases import Net
 
 
@@ -37,7 +38,7 @@ def test_file(tmp_path):
     posterior = source()
     posterior.buffers["norm.running"] = torch.ones(3)
     posterior.save(tmp_path / "new" / "prior.safetensors")
-    again = load_source(tmp_path / "new" / "prior.safetensors")
+    again = load_source_posterior(tmp_path / "new" / "prior.safetensors")
     for part in ("mean", "variance", "deviations", "buffers"):
         first, second = getattr(posterior, part), getattr(again, part)
         assert set(first) == set(second)
@@ -50,7 +51,7 @@ def test_file(tmp_path):
 @pytest.mark.parametrize("rank", [0, 1, 5])
 def test_prior_is_the_dense_gaussian(rank):
     net, posterior = Net(), source()
-    prior = posterior.prior(net, "head", rank, 0.2)
+    prior = prior_from_source(posterior, net, "head", rank, 0.2)
     weights = torch.cat([p.detach().flatten() for n, p in net.named_parameters() if not n.startswith("head")])
     expected = MultivariateNormal(flat(posterior.mean), covariance(posterior, rank, 0.2)).log_prob(weights)
     prior.set_variances({"backbone": 1.0})
@@ -61,7 +62,7 @@ def test_prior_is_the_dense_gaussian(rank):
 def test_kl_lambda_and_gradients_are_dense_formulas(rank):
     net, sources = Net(), source(rank=20)
     posterior = deelbo.IsotropicPosterior(net, init_scale=0.3)
-    prior = sources.prior(net, "head", rank)
+    prior = prior_from_source(sources, net, "head", rank)
     objective = deelbo.DataEmphasizedELBO(posterior, prior, num_data=7)
     with posterior.sample(seed=0):
         sum(0 * p.sum() for p in net.parameters()).backward()
@@ -83,7 +84,7 @@ def test_kl_lambda_and_gradients_are_dense_formulas(rank):
 def test_half_precision_deviations_are_used_in_full():
     net, posterior = Net(dtype=torch.float32), source(dtype=torch.float32)
     posterior.deviations = {n: v.bfloat16() for n, v in posterior.deviations.items()}
-    assert posterior.prior(net, "head").named_groups()["backbone"].covariance.log_det() == pytest.approx(
+    assert prior_from_source(posterior, net, "head").named_groups()["backbone"].covariance.log_det() == pytest.approx(
         float(torch.logdet(covariance(source(dtype=torch.float32), 5, 0.1))), rel=0.01
     )
 
@@ -113,22 +114,22 @@ def test_start_puts_the_backbone_at_the_mean():
 def test_another_network_is_refused(tmp_path):
     posterior = source()
     with pytest.raises(ValueError, match=r"than Net: other shape body.weight \[7, 5\] instead of \[9, 5\]"):
-        posterior.prior(Net(hidden=9), "head")
+        prior_from_source(posterior, Net(hidden=9), "head")
     other = torch.nn.Sequential(torch.nn.Linear(5, 7), torch.nn.Linear(7, 3))
     with pytest.raises(ValueError, match=r"missing 0.bias, 0.weight; unknown body.bias"):
         posterior.start(other, "1")
     with pytest.raises(ValueError, match="rank=7, but the source posterior has 6"):
-        posterior.prior(Net(), "head", rank=7)
+        prior_from_source(posterior, Net(), "head", rank=7)
     with pytest.raises(FileNotFoundError, match="no source posterior"):
-        load_source(tmp_path / "nothing")
+        load_source_posterior(tmp_path / "nothing")
     (tmp_path / "bad.safetensors").write_bytes(b"nonsense")
     with pytest.raises(ValueError, match="damaged"):
-        load_source(tmp_path / "bad.safetensors")
-    from deelbo.training.checkpoint import write_tensors
+        load_source_posterior(tmp_path / "bad.safetensors")
+    from deelbo._files import write_tensors
 
     write_tensors(tmp_path / "other.safetensors", {"a": torch.ones(1)})
     with pytest.raises(ValueError, match="something else than a source posterior"):
-        load_source(tmp_path / "other.safetensors")
+        load_source_posterior(tmp_path / "other.safetensors")
 
 
 class TestReleased:
@@ -153,7 +154,7 @@ class TestReleased:
         assert torch.equal(flat(found.mean), flat(posterior.mean))
         assert torch.equal(flat(found.deviations, rows=True), flat(posterior.deviations, rows=True))
         assert (flat(found.variance) >= 0).all()
-        found.prior(net, "head")
+        prior_from_source(found, net, "head")
 
     def test_columns_instead_of_rows(self, tmp_path):
         posterior, net = self.write(tmp_path)
@@ -233,7 +234,7 @@ def test_the_diagonal_matters_and_a_changed_file_is_refused(tmp_path):
 
     run = {"out": tmp_path / "run", **common}
     with pytest.raises(KeyboardInterrupt):
-        deelbo.finetune(Net(dtype=torch.float32), data, "head", report=stop, **run)
+        deelbo.finetune(Net(dtype=torch.float32), data, "head", listener=stop, **run)
     file.unlink()
     source(dtype=torch.float32, seed=1).save(file)
     with pytest.raises(ValueError, match="prior_file"):
@@ -244,8 +245,8 @@ def test_a_part_of_the_wrong_size_is_damage():
     posterior = source()
     posterior.variance["body.weight"] = posterior.variance["body.weight"].T
     with pytest.raises(ValueError, match=r"damaged body\.weight"):
-        posterior.prior(Net(), "head")
+        prior_from_source(posterior, Net(), "head")
     posterior = source()
     posterior.deviations["norm.bias"] = posterior.deviations["norm.bias"][:2]
     with pytest.raises(ValueError, match=r"damaged norm\.bias"):
-        posterior.prior(Net(), "head")
+        prior_from_source(posterior, Net(), "head")

@@ -7,8 +7,8 @@ import transformers
 from torch import nn
 
 import deelbo
+from deelbo._head import split_head
 from deelbo.priors import find_head, l2_zero
-from deelbo.priors.head import split_head
 from shared.cases import Net
 
 

@@ -7,8 +7,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deelbo import _chunks
-from deelbo._chunks import ChunkCache, TensorList, flat, grad_chunks, mix, over_chunks, split, standard_normal
+from deelbo import _weight_passes as _chunks
+from deelbo._seeds import mix
+from deelbo._weight_passes import ChunkCache, TensorList, flat, grad_chunks, over_chunks, split, standard_normal
 
 
 def test_flat_follows_memory_order():

@@ -5,19 +5,20 @@ import math
 import pytest
 import safetensors.torch
 
-from deelbo.compare import make_tasks
+from deelbo.compare import make_problems
+from deelbo.compare.problem import Options, model_name
 from deelbo.compare.strategies.map_grid import MAPGrid
-from deelbo.compare.task import Options, model_name, prior_name
-from deelbo.job import Job
-from shared.comparisons import small_options, small_tasks
+from deelbo.priors import short_name
+from deelbo.specs import DataSpec, ModelSpec
+from shared.comparisons import small_options, small_problems
 from shared.pictures import image_folder, text_table, tiny_bert
 
 
 def test_strengths_become_variances_of_the_set_that_is_trained_on(tmp_path):
-    (task,) = small_tasks(tmp_path)
-    assert (task.number, task.held_out) == (18, 4)
-    part = task.point({"backbone": 0.01, "head": 0.0}, 0.1, whole=False)
-    whole = task.point({"backbone": 0.01, "head": 0.0}, 0.1, whole=True)
+    (problem,) = small_problems(tmp_path)
+    assert (problem.number, problem.held_out) == (18, 4)
+    part = problem.point((0.01, 0.0), 0.1, whole=False)
+    whole = problem.point((0.01, 0.0), 0.1, whole=True)
     # The loss is mean NLL + (alpha/N)/2 |w - mu|^2 = mean NLL - log p(w)/N with variance 1/alpha.
     assert part.settings.prior_variances == pytest.approx({"backbone": 1 / (0.01 * 14), "head": math.inf})
     assert whole.settings.prior_variances == pytest.approx({"backbone": 1 / (0.01 * 18), "head": math.inf})
@@ -26,35 +27,36 @@ def test_strengths_become_variances_of_the_set_that_is_trained_on(tmp_path):
 
 @pytest.mark.parametrize(("prior", "cells"), [("l2-zero", 24), ("l2-sp", 144), ("ptyl:FILE", 240)])
 def test_the_papers_grids(tmp_path, prior, cells):
-    (task,) = small_tasks(tmp_path, Options(methods=("map-grid",)))
-    task = dataclasses.replace(task, prior=prior)
-    found = MAPGrid().cells(task)
+    (problem,) = small_problems(tmp_path, Options(methods=("map-grid",)))
+    problem = dataclasses.replace(problem, prior=prior)
+    found = MAPGrid().cells(problem)
     assert len(found) == cells
     assert len({json.dumps(cell) for cell in found}) == cells
     if prior == "l2-zero":
-        assert all(strengths["backbone"] == strengths["head"] for strengths, _ in found)
+        variances = [problem.point(values, rate, whole=True).settings.prior_variances for values, rate in found]
+        assert all(v["backbone"] == v["head"] for v in variances)
     if prior.startswith("ptyl"):
-        assert task.point({"backbone": 1e9, "head": 0.01}, 0.1, True).settings.prior_variances["backbone"] == 1e9
+        assert problem.point((1e9, 0.01), 0.1, True).settings.prior_variances["backbone"] == 1e9
 
 
 def test_a_key_is_the_content_not_the_place(tmp_path):
-    (task,) = small_tasks(tmp_path / "a")
-    (same,) = small_tasks(tmp_path / "b")
-    assert task.trial().key == same.trial().key
-    keys = {task.trial().key}
+    (problem,) = small_problems(tmp_path / "a")
+    (same,) = small_problems(tmp_path / "b")
+    assert problem.trial().key == same.trial().key
+    keys = {problem.trial().key}
     for other in (
-        task.trial(seed=5),
-        task.trial(method="elbo"),
-        task.point({"backbone": 0.1, "head": 0.1}, 0.1, whole=True),
-        task.point({"backbone": 0.1, "head": 0.1}, 0.1, whole=False),
-        task.point({"backbone": 0.1, "head": 0.1}, 0.1, whole=False, clml=True),
-        dataclasses.replace(task, test_size=3).trial(),
-        dataclasses.replace(task, precision="bf16").trial(),
+        problem.trial(seed=5),
+        problem.trial(method="elbo"),
+        problem.point((0.1, 0.1), 0.1, whole=True),
+        problem.point((0.1, 0.1), 0.1, whole=False),
+        problem.point((0.1, 0.1), 0.1, whole=False, clml=True),
+        dataclasses.replace(problem, test_size=3).trial(),
+        dataclasses.replace(problem, precision="bf16").trial(),
     ):
         keys.add(other.key)
     assert len(keys) == 8
     image_folder(tmp_path / "c" / "data", train=10, test=3, colours=("blue", "red"))
-    (changed,) = small_tasks(tmp_path / "c")
+    (changed,) = small_problems(tmp_path / "c")
     assert changed.trial().key not in keys
 
 
@@ -67,13 +69,13 @@ def test_a_key_is_the_networks_content(tmp_path):
         weights = safetensors.torch.load_file(folder / "model.safetensors")
         next(iter(weights.values()))[0] += change
         safetensors.torch.save_file(weights, folder / "model.safetensors", {"format": "pt"})
-        (task,) = make_tasks(Job(str(tmp_path), f"hf:{folder}"), small_options())
-        keys.append(task.trial().key)
+        (problem,) = make_problems(DataSpec(str(tmp_path)), [ModelSpec(f"hf:{folder}")], small_options())
+        keys.append(problem.trial().key)
     assert keys[0] == keys[1] != keys[2]
 
 
 def test_two_files_of_a_prior_are_two_lines():
-    assert prior_name("ptyl:/far/away/first.safetensors") == "ptyl:first"
+    assert short_name("ptyl:/far/away/first.safetensors") == "ptyl:first"
     assert model_name("hf:/far/away/bert") == "hf:bert"
     assert model_name("timm:resnet50") == "timm:resnet50"
 
@@ -87,11 +89,11 @@ def test_a_value_twice_is_refused(tmp_path, name):
         "models": ["shared.pictures:small"] * 2,
     }
     with pytest.raises(ValueError, match=f"{name} has a value twice"):
-        small_tasks(tmp_path, **{name: values[name]})
+        small_problems(tmp_path, **{name: values[name]})
 
 
 def test_everything_is_the_same_as_its_number(tmp_path):
-    (number,), (everything,) = small_tasks(tmp_path, train_sizes=[30]), small_tasks(tmp_path, train_sizes=[None])
+    (number,), (everything,) = small_problems(tmp_path, train_sizes=[30]), small_problems(tmp_path, train_sizes=[None])
     assert number.trial().key == everything.trial().key
 
 
@@ -109,6 +111,6 @@ def test_wrong_options_are_refused(tmp_path):
         with pytest.raises(ValueError, match=next(iter(changes))):
             small_options(**changes)
     with pytest.raises(ValueError, match="single training example"):
-        small_tasks(tmp_path, train_sizes=[3])
+        small_problems(tmp_path, train_sizes=[3])
     with pytest.raises(ValueError, match="100"):
-        small_tasks(tmp_path, train_sizes=[100])
+        small_problems(tmp_path, train_sizes=[100])

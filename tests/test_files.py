@@ -4,7 +4,7 @@ import os
 import pytest
 import torch
 
-from deelbo.training.checkpoint import read_json, read_tensors, write_json, write_tensors
+from deelbo._files import read_json, read_tensors, write_json, write_tensors
 
 
 def test_round_trip(tmp_path):
