@@ -46,7 +46,7 @@ LOAD = (
 )
 PROGRAMS = {
     "accelerate": "import deelbo; deelbo.finetune(torch.nn.Linear(1, 2), [(torch.ones(1), 0)])",
-    "torchmetrics": "from deelbo.metrics import compute_metrics; compute_metrics('categorical', torch.eye(2), torch.arange(2))",
+    "torchmetrics": "from deelbo import metrics; metrics.compute_metrics('categorical', torch.eye(2), torch.arange(2))",
     "typer": "from deelbo.cli import main; sys.exit(main(['--help']))",
     "timm": LOAD.format("timm:resnet18", "image"),
     "transformers": LOAD.format("hf:x", "text"),

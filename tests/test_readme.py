@@ -9,7 +9,7 @@ import torch
 
 import deelbo
 from deelbo.cli import main
-from pictures import image_folder, picture
+from shared.pictures import image_folder, picture
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
@@ -29,7 +29,7 @@ def test_from_a_folder_of_images_to_predictions(tmp_path, monkeypatch, capsys):
     picture("red", 20).save("new-photo.jpg")
     small = ["--steps", "2", "--batch-size", "4", "--learning-rates", "0.1", "--device", "cpu", "--quiet"]
     finetune, predict = COMMANDS
-    assert main([word.replace("offline:efficientnet_lite0", "pictures:small") for word in finetune] + small) == 0
+    assert main([word.replace("offline:efficientnet_lite0", "shared.pictures:small") for word in finetune] + small) == 0
     assert Path("my-run/report.html").is_file()
     assert main(predict) == 0
     assert "new-photo.jpg" in capsys.readouterr().out
@@ -47,6 +47,20 @@ def test_with_a_network_of_ones_own(capsys):
     exec(BLOCKS[1].replace("train_set)", "train_set, steps=5)"), names)
     assert names["result"].settings.steps == 5
     assert "accuracy" in capsys.readouterr().out
+
+
+def test_loops_of_the_training_loop_page_agree():
+    """The explicit loop and the attached one do the same."""
+    page = (ROOT / "docs" / "training-loop.md").read_text()
+    names, learned = {}, []
+    for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL)[:2]:
+        torch.manual_seed(0)
+        exec(block, names)
+        learned.append(names["prior"].variances)
+    assert all(1e-3 < value < 1 for value in learned[0].values())
+    assert learned[0] == pytest.approx(learned[1], rel=1e-6)
+    x_test, y_test = names["x_test"], names["y_test"]
+    assert (names["model"](x_test / 16).argmax(1) == y_test).double().mean() > 0.9
 
 
 def test_lists_every_command(capsys):

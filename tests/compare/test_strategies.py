@@ -161,7 +161,7 @@ def test_bo_finds_a_known_optimum_as_fast_as_botorchs_example():
         max(known_function([torch.empty(()).uniform_(*b).item() for b in BOX]) for _ in range(12)) for _ in range(30)
     ]
     assert min(ours) > -0.3  # of a function that falls to -19 in the box's corners
-    assert sum(ours) / 3 > sum(theirs) / 3 - 0.15  # ten seeds each are in benchmarks/README.md
+    assert sum(ours) / 3 > sum(theirs) / 3 - 0.15  # ten seeds each are in docs/results.md
     assert sum(ours) / 3 > sum(random) / 30 + 0.5
 
 

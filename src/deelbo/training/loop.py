@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 State = tuple[dict[str, Tensor], dict[str, Any]]
 
-EARLY_EXAMPLES, EARLY_SAMPLES = 500, 1  # enough to tell learning rates apart; see benchmarks/README.md
+EARLY_EXAMPLES, EARLY_SAMPLES = 500, 1  # enough to tell learning rates apart; see docs/results.md
 
 
 class Candidate:

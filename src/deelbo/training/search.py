@@ -4,7 +4,7 @@
 lets the better one finish. Before a comparison each cools down: its rate goes to zero over some more steps, on a branch
 that is thrown away. Without, a large rate looks worse than it is, for the noise that its cosine would have removed in
 the end. And it is compared by the objective at the best scale, since the scale starts tiny and lags behind the means.
-That is 4 * (0.07 + 0.03) + 2 * (0.18 + 0.04) + 0.75 = 1.59 full runs instead of 4; `benchmarks/README.md`
+That is 4 * (0.07 + 0.03) + 2 * (0.18 + 0.04) + 0.75 = 1.59 full runs instead of 4; `docs/results.md`
 has what was measured.
 """
 
