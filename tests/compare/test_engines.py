@@ -14,6 +14,7 @@ from deelbo.compare import compare
 from deelbo.compare.engines import LocalEngine, RayEngine
 from deelbo.errors import FailedRunsError
 from shared.comparisons import journal, small_comparison, small_options, without_times
+from shared.processes import spawn_workers
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("forked_workers")]
 
@@ -55,7 +56,8 @@ def test_a_killed_worker_is_replaced(tmp_path, local):
     assert without_times(tmp_path / "records") == without_times(local)
 
 
-def test_a_run_that_fails_is_told_and_the_others_go_on(tmp_path):
+def test_a_run_that_fails_is_told_and_the_others_go_on(tmp_path, monkeypatch):
+    spawn_workers(monkeypatch)  # one test with workers as a user has them
     comparison = small_comparison(tmp_path, small_options(methods=("elbo", "la-lml")))
     bad = comparison.wanted()[0]
     records = comparison.done.records
@@ -63,7 +65,7 @@ def test_a_run_that_fails_is_told_and_the_others_go_on(tmp_path):
     (records.work(bad.key) / "something").write_text("else")  # its folder is not its own
     notes = []
     with pytest.raises(FailedRunsError, match=r"1 runs failed.*holds something else"):
-        compare(comparison, LocalEngine(tmp_path / "records", 2, "cpu", tmp_path / "log"), notes.append)
+        compare(comparison, LocalEngine(tmp_path / "records", 1, "cpu", tmp_path / "log"), notes.append)
     assert [event for event in notes if "note" in event]
     assert comparison.wanted() == [bad]
 

@@ -46,6 +46,7 @@ def hold(folder):
         time.sleep(60)
 
 
+@pytest.mark.slow
 def test_one_process_has_a_claim_until_it_dies(tmp_path):
     process = Started(hold, tmp_path, out=tmp_path / "out")
     assert wait_until(lambda: process.out.read_text() == "True\n", process)

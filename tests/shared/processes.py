@@ -16,6 +16,7 @@ PRELOAD = [
     *("torch", "accelerate", "torchmetrics", "timm", "sklearn.datasets"),
     *("deelbo.cli.app", "deelbo.compare", "shared.digits", "shared.pictures"),
 ]
+GET_CONTEXT = multiprocessing.get_context
 
 
 def environment(**more):
@@ -81,10 +82,17 @@ def start_two(function, *arguments):
     torch.multiprocessing.start_processes(function, arguments, nprocs=2, start_method="forkserver")
 
 
+def spawn_workers(monkeypatch):
+    """Undo `fork_workers`: workers start as they do for a user."""
+    monkeypatch.setattr(multiprocessing, "get_context", GET_CONTEXT)
+
+
 def fork_workers(monkeypatch):
     """Let the workers of `LocalEngine` fork from the server, instead of importing everything each for itself."""
-    context, get = _server(), multiprocessing.get_context
-    monkeypatch.setattr(multiprocessing, "get_context", lambda name=None: context if name == "spawn" else get(name))
+    context = _server()
+    monkeypatch.setattr(
+        multiprocessing, "get_context", lambda name=None: context if name == "spawn" else GET_CONTEXT(name)
+    )
 
 
 def command(words, **options):
