@@ -13,10 +13,11 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from deelbo.job import Job, run_job
-
 from deelbo.cli.progress import RunProgress
-from deelbo.result import read_run
+from deelbo.jobs.finetune import finetune_job
+from deelbo.run_folder import RunFolder
+from deelbo.specs import DataSpec, ModelSpec
+from deelbo.training.device import Execution
 
 STRENGTHS = (1e-2, 1e-4, 1e-6)  # alpha/N = beta/N, three of the paper's six
 MAP_RATES = (0.1, 0.01)
@@ -24,13 +25,19 @@ MAP_RATES = (0.1, 0.01)
 
 def run(data: str, size: int, name: str, settings: dict[str, Any], arguments: argparse.Namespace) -> dict[str, Any]:
     """Make one run, unless it is finished, and return its metrics, learned values and time in seconds."""
-    out = Path(arguments.out) / f"{size}-{name}"
+    folder = RunFolder(Path(arguments.out) / f"{size}-{name}")
     common = {"steps": arguments.steps, "batch_size": 32, "seed": arguments.seed}
-    job = Job(data, "offline:efficientnet_lite0", train_size=size, image_size=arguments.image_size)
-    if not (out / "report.html").exists():
-        with RunProgress(title=f"{out.name}: ") as progress:
-            run_job(job, {**common, **settings}, out, device="cpu", report=progress)
-    found = read_run(out)
+    if folder.status != "finished":
+        with RunProgress(title=f"{folder.path.name}: ") as progress:
+            finetune_job(
+                DataSpec(data, train_size=size),
+                ModelSpec("offline:efficientnet_lite0", image_size=arguments.image_size),
+                {**common, **settings},
+                folder.path,
+                execution=Execution("cpu"),
+                listener=progress,
+            )
+    found = folder.read()
     seconds = found["speed"]["seconds"] + found["speed"]["seconds_objective"]
     return {**found["metrics"], "seconds": seconds, "learned": found["learned"]}
 

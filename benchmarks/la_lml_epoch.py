@@ -15,9 +15,11 @@ import accelerate
 import torch
 from torch.utils.data import Dataset
 
-from deelbo.methods import make_method
+from deelbo.data import Targets
+from deelbo.likelihoods import Categorical
 from deelbo.models import load_model
 from deelbo.training.loop import Candidate
+from deelbo.training.method import METHODS, MethodInputs
 from deelbo.training.settings import Settings
 
 
@@ -46,11 +48,19 @@ def candidate(model: str, method: str, number: int) -> Candidate:
     """Return a training run before its first step."""
     torch.default_generator.manual_seed(0)
     kind, size = ("text", None) if model == "minilm" else ("image", 96)
-    loaded = load_model(f"offline:{model}", kind, list("abcd"), image_size=size)
+    network, _ = load_model(f"offline:{model}", kind, Targets("classification", list("abcd")), image_size=size)
     settings = Settings(method=method, steps=10**6, batch_size=32, learning_rates=(1e-4,))
-    data, network = Noise(model, number), loaded.network
-    made = make_method(settings, network, None, number)
-    return Candidate(network, made, data, data, 1e-4, settings, accelerate.Accelerator(cpu=True))
+    data, likelihood, prior = Noise(model, number), Categorical(), settings.prior_recipe().make(network)
+    return Candidate(
+        network,
+        method=METHODS[method].make(MethodInputs(network, prior, likelihood, number, 4, settings)),
+        likelihood=likelihood,
+        train_set=data,
+        plain_set=data,
+        learning_rate=1e-4,
+        settings=settings,
+        accelerator=accelerate.Accelerator(cpu=True),
+    )
 
 
 def main() -> None:

@@ -22,11 +22,12 @@ from sklearn.datasets import load_digits
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
+from deelbo._seeds import own_randomness
 from deelbo.data import load_data, split
-from deelbo.methods import make_method
+from deelbo.likelihoods import Categorical
 from deelbo.models import load_model
-from deelbo.training.batches import own_randomness
 from deelbo.training.loop import Candidate
+from deelbo.training.method import METHODS, MethodInputs
 from deelbo.training.search import MemoryStore, Search
 from deelbo.training.settings import Settings
 
@@ -69,8 +70,8 @@ def on_files(folder: str | None, model: str, number: int, seed: int, **options: 
         return None
     data = split(load_data(folder), number, None, seed)
     torch.manual_seed(seed)
-    loaded = load_model(model, data.kind, data.classes, **options)  # type: ignore[arg-type]
-    return (loaded.network, *loaded.training_sets(data.train), None)
+    network, reader = load_model(model, data.kind, data.targets, **options)  # type: ignore[arg-type]
+    return (network, *reader.training_sets(data.train), None)
 
 
 TASKS: dict[str, tuple[str, Callable[[argparse.Namespace, int], Task | None], dict[str, Any]]] = {
@@ -144,8 +145,18 @@ def search(task: Task, settings: Settings, store: MemoryStore, accelerator: Acce
 
     def make(rate: float) -> Candidate:
         network.load_state_dict(initial)
-        method = make_method(settings, network, head, len(train_set))
-        return Candidate(network, method, train_set, plain_set, rate, settings, accelerator)
+        likelihood, prior = Categorical(), settings.prior_recipe().make(network, head)
+        inputs = MethodInputs(network, prior, likelihood, len(train_set), 10, settings)
+        return Candidate(
+            network,
+            method=METHODS[settings.method].make(inputs),
+            likelihood=likelihood,
+            train_set=train_set,
+            plain_set=plain_set,
+            learning_rate=rate,
+            settings=settings,
+            accelerator=accelerator,
+        )
 
     with own_randomness(accelerator.device), warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -158,7 +169,7 @@ def search(task: Task, settings: Settings, store: MemoryStore, accelerator: Acce
 def spent(store: MemoryStore, settings: Settings) -> tuple[float, float]:
     """Return the total steps and seconds of all candidates."""
     notes = [kept[1] for rate in settings.learning_rates if (kept := store.get(rate)) is not None]
-    return sum(n["clock"]["number"] for n in notes), sum(n["clock"]["steps"] + n["clock"]["values"] for n in notes)
+    return sum(n["clock"]["number"] for n in notes), sum(n["clock"]["steps"] + n["clock"]["objective"] for n in notes)
 
 
 def main() -> None:

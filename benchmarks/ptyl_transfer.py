@@ -102,7 +102,7 @@ def main() -> None:
             for seed in map(int, arguments.seeds.split(",")):
                 chosen = stratified_subset(y.tolist(), size, seed)
                 model = network()
-                deelbo.swag.load_source(file).start(model, "fc")
+                deelbo.swag.load_source_posterior(file).start(model, "fc")
                 settings = {**options, "prior": options["prior"] + (f":{file}" if options["prior"] == "ptyl" else "")}
                 plain = TensorDataset(x[chosen], y[chosen])
                 result = deelbo.finetune(

@@ -15,6 +15,7 @@ from sklearn.metrics import roc_auc_score
 from torch import nn
 
 import deelbo
+from deelbo.data import Targets
 from deelbo.models import load_model
 from deelbo.rff import RandomFourierFeatures
 
@@ -22,8 +23,9 @@ from deelbo.rff import RandomFourierFeatures
 @torch.no_grad()
 def embeddings() -> tuple[torch.Tensor, torch.Tensor]:
     """Return the standardised outputs of the frozen network for all digits, and their labels."""
-    network = load_model("offline:efficientnet_lite0", "image", ["a", "b"], image_size=64).network.eval()
-    network._fc = nn.Identity()
+    targets = Targets("classification", ["a", "b"])  # of a classifier that is thrown away
+    network, _ = load_model("offline:efficientnet_lite0", "image", targets, image_size=64)
+    network.eval()._fc = nn.Identity()
     images, labels = (torch.tensor(array) for array in load_digits(return_X_y=True))
     pixels = (images.float() / 8 - 1).reshape(-1, 1, 8, 8).expand(-1, 3, -1, -1)
     batches = F.interpolate(pixels, size=64, mode="bilinear").split(256)

@@ -35,7 +35,7 @@ def test_from_a_folder_of_images_to_predictions(tmp_path, monkeypatch, capsys):
     assert "new-photo.jpg" in capsys.readouterr().out
     names = {}
     exec(BLOCKS[0], names)
-    assert names["result"].classes == ["blue", "green", "red"]
+    assert names["result"].names == ["blue", "green", "red"]
     assert "['blue', 'green', 'red'] tensor([[" in capsys.readouterr().out
 
 

@@ -13,6 +13,7 @@ import ray
 from deelbo.compare import compare
 from deelbo.compare.engines import LocalEngine, RayEngine
 from deelbo.errors import FailedRunsError
+from deelbo.events import Note
 from shared.comparisons import journal, small_comparison, small_options, without_times
 from shared.processes import spawn_workers
 
@@ -60,13 +61,13 @@ def test_a_run_that_fails_is_told_and_the_others_go_on(tmp_path, monkeypatch):
     spawn_workers(monkeypatch)  # one test with workers as a user has them
     comparison = small_comparison(tmp_path, small_options(methods=("elbo", "la-lml")))
     bad = comparison.wanted()[0]
-    records = comparison.done.records
+    records = comparison.known.records
     records.work(bad.key).mkdir(parents=True)
     (records.work(bad.key) / "something").write_text("else")  # its folder is not its own
     notes = []
     with pytest.raises(FailedRunsError, match=r"1 runs failed.*holds something else"):
         compare(comparison, LocalEngine(tmp_path / "records", 1, "cpu", tmp_path / "log"), notes.append)
-    assert [event for event in notes if "note" in event]
+    assert [event for event in notes if isinstance(event, Note)]
     assert comparison.wanted() == [bad]
 
 

@@ -53,7 +53,7 @@ def test_errors_near_and_far():
 
 @pytest.mark.parametrize("name", FIGURES)
 def test_figures(name, tmp_path):
-    files = reproduce(name, tmp_path / "new", report=lambda text: None)
+    files = reproduce(name, tmp_path / "new", announce=lambda text: None)
     assert [file.suffix for file in files] == [".png", ".svg", ".json"]
     assert files[0].read_bytes().startswith(b"\x89PNG")
     assert "<svg" in files[1].read_text()
@@ -88,4 +88,4 @@ def test_command(capsys):
     assert main(["reproduce"]) == 2
     assert main(["reproduce", "fig-2", "--seed", "-1"]) == 2
     assert main(["reproduce", "fig-2", "--out", __file__]) == 2
-    assert "--out is a folder" in capsys.readouterr().err
+    assert "not a folder" in capsys.readouterr().err

@@ -18,14 +18,14 @@ FIGURES = {
 }
 
 
-def reproduce(name: str, out: str | Path = ".", seed: int = 0, report: Callable[[str], None] = print) -> list[Path]:
+def reproduce(name: str, out: str | Path = ".", seed: int = 0, announce: Callable[[str], None] = print) -> list[Path]:
     """Fit the models of one figure of the paper and draw it.
 
     Args:
         name: Name of the figure, one of `FIGURES`.
         out: Folder for the files; it is created if it does not exist.
         seed: Seed for the random features A and b.
-        report: Called with the name of each fit when it begins.
+        announce: Called with the name of each fit when it begins.
 
     Returns:
         The files that were written: NAME.png, NAME.svg, and NAME.json with the learned values and errors.
@@ -35,12 +35,9 @@ def reproduce(name: str, out: str | Path = ".", seed: int = 0, report: Callable[
         OSError: If the folder cannot be written to, or one of the files exists already.
 
     Example:
-        >>> from deelbo.reproduce import FIGURES, reproduce
-        >>> sorted(FIGURES)
+        >>> from deelbo.reproduce import FIGURES
+        >>> sorted(FIGURES)  # reproduce("fig-a1", out="figures") takes a few minutes
         ['fig-2', 'fig-a1', 'fig-a2', 'fig-a3']
-        >>> files = reproduce("fig-a1", out="figures", report=lambda text: None)  # doctest: +SKIP
-        >>> [file.name for file in files]  # doctest: +SKIP
-        ['fig-a1.png', 'fig-a1.svg', 'fig-a1.json']
     """
     if name not in FIGURES:
         raise ValueError(f"unknown figure {name!r}; there are {', '.join(FIGURES)}")
@@ -52,7 +49,7 @@ def reproduce(name: str, out: str | Path = ".", seed: int = 0, report: Callable[
         raise ValueError(f"seed={seed} must be between 0 and 2^32 - 1")
     folder = Path(out)
     if folder.exists() and not folder.is_dir():
-        raise NotADirectoryError(f"{folder} is a file; --out is a folder")
+        raise NotADirectoryError(f"out={folder} is a file, not a folder")
     folder.mkdir(parents=True, exist_ok=True)
     if not os.access(folder, os.W_OK):
         raise PermissionError(f"{folder} cannot be written to: choose another folder")
@@ -62,7 +59,7 @@ def reproduce(name: str, out: str | Path = ".", seed: int = 0, report: Callable[
             raise FileExistsError(f"{file} exists already: delete it, or choose another folder")
     from deelbo.reproduce import figures
 
-    reproduction = getattr(figures, name.replace("fig-", "figure_"))(seed, report)
+    reproduction = getattr(figures, name.replace("fig-", "figure_"))(seed, announce)
     parts = [file.with_name(f".{file.name}.part") for file in files]  # renamed when all are complete
     try:
         with require("matplotlib", "reproduce").rc_context({"svg.hashsalt": name}):  # the same bytes every time

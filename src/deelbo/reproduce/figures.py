@@ -15,7 +15,7 @@ from deelbo.reproduce.laplace import la_clml, la_lml
 from deelbo.rff import RFFClassifier, RFFRegressor
 
 KAPPAS = (1.0, 6.0, 51.2, 181.0, 1024.0)  # D/N = 51.2
-Report = Callable[[str], None]
+Announce = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -41,46 +41,46 @@ def _learned(title: str, objective: str, seed: int, **settings: Any) -> Fit:
     return fit
 
 
-def fits_of_figure_2(seed: int, report: Report) -> list[Fit]:
+def fits_of_figure_2(seed: int, announce: Announce) -> list[Fit]:
     """Return the five fits of Fig. 2; the last one, the exact posterior, is the reference for errors."""
     x, y = regression()
-    report("diagEF LA-LML")
+    announce("diagEF LA-LML")
     fits = [la_lml(x, y, seed)]
-    report("diagEF LA-CLML")
+    announce("diagEF LA-CLML")
     fits.append(la_clml(x, y, seed))
     for title, objective in (("iso ELBO", "elbo"), ("iso DE-ELBO (ours)", "de-elbo"), ("true posterior, LML", "lml")):
-        report(title)
+        announce(title)
         fits.append(_learned(title, objective, seed))
     return fits
 
 
-def figure_2(seed: int, report: Report) -> Reproduction:
+def figure_2(seed: int, announce: Announce) -> Reproduction:
     """Return Fig. 2: RFF regression with hyperparameters chosen by five objectives."""
-    return _panels(fits_of_figure_2(seed, report), seed)
+    return _panels(fits_of_figure_2(seed, announce), seed)
 
 
-def figure_a1(seed: int, report: Report) -> Reproduction:
+def figure_a1(seed: int, announce: Announce) -> Reproduction:
     """Return Fig. A.1: RFF regression and the Gaussian process that it approximates."""
     x, y = regression()
-    report("RFF, LML")
+    announce("RFF, LML")
     ours = _learned("RFF (learned)\nLML", "lml", seed)
-    report("Gaussian process")
+    announce("Gaussian process")
     return _panels([ours, gaussian_process.regression_fit(x, y)], seed)
 
 
-def figure_a2(seed: int, report: Report) -> Reproduction:
+def figure_a2(seed: int, announce: Announce) -> Reproduction:
     """Return Fig. A.2: regression and classification with fixed and learned lengthscales, and a Gaussian process."""
     x, y = regression()
     fits = []
     for lengthscale in (1.0, 20.0):
-        report(f"regression, lengthscale {lengthscale:g}")
+        announce(f"regression, lengthscale {lengthscale:g}")
         fits.append(grid_search.regression_fit(x, y, lengthscale, seed))
     for title, objective in (("RFF (learned)\nELBO", "elbo"), ("RFF (learned)\nDE-ELBO (ours)", "de-elbo")):
-        report(f"regression, {objective}")
+        announce(f"regression, {objective}")
         fits.append(_learned(title, objective, seed))
-    report("regression, Gaussian process")
+    announce("regression, Gaussian process")
     fits.append(gaussian_process.regression_fit(x, y))
-    maps = _class_maps(seed, report)
+    maps = _class_maps(seed, announce)
     numbers = {
         "seed": seed,
         "reference": _name(fits[-1]),
@@ -94,34 +94,34 @@ def figure_a2(seed: int, report: Report) -> Reproduction:
     return Reproduction(drawing.demos(fits, regression(), panels, moons()), numbers)
 
 
-def _class_maps(seed: int, report: Report) -> list[tuple[dict[str, Any], np.ndarray]]:
+def _class_maps(seed: int, announce: Announce) -> list[tuple[dict[str, Any], np.ndarray]]:
     """Return for each column the learned values and the probability of the second class on a grid."""
     x, labels = moons()
     where = drawing.plane(x)
     maps: list[tuple[dict[str, Any], np.ndarray]] = []
     for lengthscale in (1.0, 20.0):
-        report(f"classification, lengthscale {lengthscale:g}")
+        announce(f"classification, lengthscale {lengthscale:g}")
         probabilities, learned = grid_search.classification_probabilities(x, labels, where, lengthscale, seed)
         maps.append((learned, probabilities[:, 1]))
     for objective in ("elbo", "de-elbo"):
-        report(f"classification, {objective}")
+        announce(f"classification, {objective}")
         model = RFFClassifier(
             NUM_FEATURES, objective=objective, min_lengthscale=0, max_iter=1000, random_state=seed
         ).fit(x, labels)
         names = ("lengthscale", "outputscale", "scale", "objective")
         maps.append(({n: getattr(model, f"{n}_") for n in names}, model.predict_proba(where)[:, 1]))
-    report("classification, Gaussian process")
+    announce("classification, Gaussian process")
     probabilities, learned = gaussian_process.classification_probabilities(x, labels, where)
     return [*maps, (learned, probabilities[:, 1])]
 
 
-def figure_a3(seed: int, report: Report) -> Reproduction:
+def figure_a3(seed: int, announce: Announce) -> Reproduction:
     """Return Fig. A.3: RFF regression for growing kappa, where D/N = 51.2."""
     fits = []
     for kappa in KAPPAS:
-        report(f"kappa = {kappa:g}")
+        announce(f"kappa = {kappa:g}")
         fits.append(_learned(f"κ = {kappa:g}" + (" = D/N" if kappa == 51.2 else ""), "de-elbo", seed, kappa=kappa))
-    report("true posterior")
+    announce("true posterior")
     reference = _learned("true posterior, LML", "lml", seed)
     numbers = {
         "seed": seed,
