@@ -49,43 +49,36 @@ class TrainingPlanned:
 
 
 @dataclass(frozen=True)
-class StepTaken:
-    """One optimizer step of a candidate is done.
+class CandidateEvent:
+    """Something that happened to one candidate of a search.
 
     Args:
         learning_rate: The candidate's learning rate.
-        step: Number of its steps so far.
+        step: Number of its optimizer steps so far.
     """
 
     learning_rate: float
     step: int
 
 
-@dataclass(frozen=True)
-class ObjectiveAwaited:
-    """The objective of a candidate is about to be estimated.
+class StepTaken(CandidateEvent):
+    """One optimizer step of a candidate is done."""
 
-    Args:
-        learning_rate: The candidate's learning rate.
-        step: Number of its steps so far.
-    """
 
-    learning_rate: float
-    step: int
+class ObjectiveAwaited(CandidateEvent):
+    """The objective of a candidate is about to be estimated."""
 
 
 @dataclass(frozen=True)
-class ObjectiveEstimated:
+class ObjectiveEstimated(CandidateEvent):
     """The objective of a candidate is known.
 
     Args:
         learning_rate: The candidate's learning rate.
-        step: Number of its steps so far.
+        step: Number of its optimizer steps so far.
         per_example: The training objective divided by the method's scale, so that it compares with a mean loss.
     """
 
-    learning_rate: float
-    step: int
     per_example: float
 
 
@@ -121,16 +114,7 @@ class ComparisonState:
     seconds_left: float | None
 
 
-Event = (
-    Note
-    | Stage
-    | TrainingPlanned
-    | StepTaken
-    | ObjectiveAwaited
-    | ObjectiveEstimated
-    | SourceStepTaken
-    | ComparisonState
-)
+Event = Note | Stage | TrainingPlanned | CandidateEvent | SourceStepTaken | ComparisonState
 Listener = Callable[[Event], None]
 
 

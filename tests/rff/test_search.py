@@ -128,7 +128,7 @@ def test_labels_have_the_lengthscale_of_their_marginal_likelihood():
     labels = (torch.sin(4 * x[:, 0]) > 0).long()
     random = torch.Generator().manual_seed(0)
     A, b = torch.randn(1, 512, generator=random).double(), 6.28 * torch.rand(512, generator=random).double()
-    found = float(labelled_lengthscales(x, labels, A, b, False, 0))
+    found = float(labelled_lengthscales(x, labels, A, b, ard=False, seed=0))
     targets = torch.nn.functional.one_hot(labels).double()
     targets = targets - targets.mean(0)
     problem = Problem(x, targets, A, b, "lml", 1.0)

@@ -46,6 +46,6 @@ def test_the_same_seed_gives_the_same_run():
     A, b = torch.ones(1, 4, dtype=torch.float64), torch.zeros(4, dtype=torch.float64)
     problem = Problem(x, y[:, None], A, b, "elbo", 1.0)
     seen = []
-    first, second = (ascend(problem, False, 1e-3, 5, 7, seen.append) for _ in range(2))
+    first, second = (ascend(problem, False, 1e-3, steps=5, seed=7, progress=seen.append) for _ in range(2))
     assert first.value == second.value
     assert len(seen) == 2 * 4 * 5

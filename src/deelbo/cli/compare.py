@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -17,7 +18,6 @@ from deelbo.compare.engines import ENGINES
 from deelbo.errors import Interrupted
 from deelbo.jobs.compare import CompareRequest, compare_job
 from deelbo.priors import PRIORS
-from deelbo.specs import DataSpec, ModelSpec
 
 
 def compare(
@@ -86,25 +86,14 @@ def compare(
     quiet: options.Quiet = False,
 ) -> None:
     """Compare methods on DATA: test results and time; finished runs are never repeated."""
+    arguments = locals()
     limits = {
         "bo_iterations": bo_iterations,
         "ptyl_variances": None if ptyl_variances is None else options.numbers("ptyl_variances", ptyl_variances),
     }
-    shared = {"steps": steps, "batch_size": batch_size}
     request = CompareRequest(
-        data_spec=DataSpec(
-            data=data,
-            data_dir=data_dir,
-            text_column=text_column,
-            label_column=label_column,
-            task=options.chosen_task(task, multilabel),
-            test_fraction=test_fraction,
-            flip=flip,
-            skip_bad=skip_bad,
-        ),
-        model_specs=tuple(
-            ModelSpec(name, weights, head, image_size, max_length) for name in options.words("model", model)
-        ),
+        data_spec=options.data_spec(arguments),
+        model_specs=tuple(replace(options.model_spec(arguments), model=name) for name in options.words("model", model)),
         out=out,
         records=records,
         methods=options.words("methods", methods),
@@ -115,8 +104,7 @@ def compare(
         test_size=test_size,
         precision=precision,
         settings={
-            "class_weights": class_weights,
-            **{name: value for name, value in shared.items() if value is not None},
+            name: arguments[name] for name in ("class_weights", "steps", "batch_size") if arguments[name] is not None
         },
         options={
             "learning_rates": options.numbers("learning_rates", learning_rates),

@@ -19,7 +19,6 @@ from deelbo.jobs.finetune import Metrics, finetune_job
 from deelbo.optimizers import OPTIMIZERS
 from deelbo.priors import PRIORS
 from deelbo.result import Result
-from deelbo.specs import DataSpec, ModelSpec
 from deelbo.training.device import Execution
 from deelbo.training.method import METHODS
 
@@ -76,43 +75,20 @@ def finetune(
     quiet: options.Quiet = False,
 ) -> None:
     """Train a network on DATA and write the run's folder: weights, learned values, test results, report."""
-    data_spec = DataSpec(
-        data=data,
-        data_dir=data_dir,
-        text_column=text_column,
-        label_column=label_column,
-        task=options.chosen_task(task, multilabel),
-        train_size=train_size,
-        test_fraction=test_fraction,
-        flip=flip,
-        skip_bad=skip_bad,
-    )
+    arguments = locals()
     settings = {
-        "method": method,
-        "prior": prior,
-        "rank": rank,
-        "diagonal": diagonal,
-        "class_weights": class_weights,
-        "prior_variances": None if prior_variances is None else _variances(prior_variances),
-        "kappa": kappa,
+        **options.settings(arguments),
         "learning_rates": options.numbers("learning_rates", learning_rates),
-        "lr_search": lr_search,
-        "steps": steps,
-        "batch_size": batch_size,
-        "optimizer": optimizer,
-        "momentum": momentum,
         "clip": clip or None,
-        "init_scale": init_scale,
-        "samples": samples,
-        "refresh_batch_norm": refresh_batch_norm,
-        "seed": seed,
     }
+    if prior_variances is not None:
+        settings["prior_variances"] = _variances(prior_variances)
     with RunProgress(quiet) as progress:
         try:
             result, metrics = finetune_job(
-                data_spec,
-                ModelSpec(model, weights, head, image_size, max_length),
-                {name: value for name, value in settings.items() if value is not None or name == "clip"},
+                options.data_spec(arguments),
+                options.model_spec(arguments),
+                settings,
                 out,
                 execution=Execution(device, precision, log, checkpoint_seconds),
                 listener=progress,

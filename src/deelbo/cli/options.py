@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,6 +12,8 @@ import typer
 from deelbo.likelihoods import LIKELIHOODS
 from deelbo.likelihoods.base import CLASS_WEIGHTS
 from deelbo.models import MODEL_SOURCES
+from deelbo.specs import DataSpec, ModelSpec
+from deelbo.training.settings import Settings
 
 Text = str | None
 
@@ -61,6 +65,26 @@ def chosen_task(task: str | None, multilabel: bool) -> str | None:
     if multilabel and task not in (None, "multilabel"):
         raise ValueError(f"task={task} and --multilabel at once")
     return "multilabel" if multilabel else task
+
+
+def data_spec(arguments: Mapping[str, Any]) -> DataSpec:
+    """Return which data a command is about, from its arguments by name (`locals()` at its beginning)."""
+    task = chosen_task(arguments["task"], arguments["multilabel"])
+    return DataSpec(**{**_fields(DataSpec, arguments), "task": task})
+
+
+def model_spec(arguments: Mapping[str, Any]) -> ModelSpec:
+    """Return which model a command is about, from its arguments by name."""
+    return ModelSpec(**_fields(ModelSpec, arguments))
+
+
+def settings(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of `Settings` among a command's arguments, without those that were not given."""
+    return {name: value for name, value in _fields(Settings, arguments).items() if value is not None}
+
+
+def _fields(kind: Any, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    return {field.name: arguments[field.name] for field in dataclasses.fields(kind) if field.name in arguments}
 
 
 _TASKS = ", ".join(LIKELIHOODS[name].task for name in LIKELIHOODS)

@@ -16,7 +16,6 @@ from deelbo.cli.progress import RunProgress
 from deelbo.errors import Interrupted
 from deelbo.jobs.prior import collect_job, convert_job
 from deelbo.priors import SourcePosterior
-from deelbo.specs import DataSpec, ModelSpec
 
 
 def prior(
@@ -56,6 +55,7 @@ def prior(
     quiet: options.Quiet = False,
 ) -> None:
     """Gather the posterior of a source task by SWAG, for `deelbo finetune --prior ptyl:FILE`."""
+    arguments = locals()
     if not model:
         raise ValueError("--model is needed: the network whose prior this is")
     if released is not None:
@@ -65,15 +65,6 @@ def prior(
         return
     if not data:
         raise ValueError("which source task? DATA is missing (or --released NAME)")
-    data_spec = DataSpec(
-        data=data,
-        data_dir=data_dir,
-        text_column=text_column,
-        label_column=label_column,
-        task=options.chosen_task(task, multilabel),
-        flip=flip,
-        skip_bad=skip_bad,
-    )
     settings = {
         "steps": steps,
         "burn_in": burn_in,
@@ -89,8 +80,8 @@ def prior(
     with RunProgress(quiet) as progress:
         try:
             posterior, out = collect_job(
-                data_spec,
-                ModelSpec(model, weights, head, image_size, max_length),
+                options.data_spec(arguments),
+                options.model_spec(arguments),
                 settings,
                 out,
                 batch_size=batch_size,

@@ -130,7 +130,7 @@ def run_trial(
     }
     start = time.perf_counter()
     try:
-        result = _train(trial, network, sets, RunFolder(records.work(trial.key)), device, listener)
+        result = _train(trial, network, sets, RunFolder(records.work(trial.key)), device=device, listener=listener)
     except AllDivergedError:
         seconds["training"] = time.perf_counter() - start
         return {**record, "diverged": True}
@@ -177,7 +177,8 @@ def _conditional(
         return torch.cat([network_output(result.model, inputs) for inputs, _ in batches])
 
     samples, temperatures = trial.clml
-    return conditional_likelihood(posterior, outputs, labels_of(held_set), likelihood, samples, temperatures)
+    targets = labels_of(held_set)
+    return conditional_likelihood(posterior, outputs, targets, likelihood, samples=samples, temperatures=temperatures)
 
 
 @contextmanager
@@ -206,6 +207,7 @@ def _train(
     network: nn.Module,
     sets: TrainingSets,
     folder: RunFolder,
+    *,
     device: str | None,
     listener: events.Listener,
 ) -> Result:

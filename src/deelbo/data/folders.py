@@ -42,7 +42,7 @@ def read_folder(path: Path, label_columns: Sequence[str] = (), task: str | None 
     train_folder = trains if trains.is_dir() else path
     test_folder = tests if trains.is_dir() and tests.is_dir() else None
     if (train_folder / TARGETS_FILE).is_file():
-        return _read_listed(train_folder, test_folder, label_columns, task, skip_bad, notes)
+        return _read_listed(train_folder, test_folder, label_columns, task=task, skip_bad=skip_bad, notes=notes)
     if task not in (None, "classification"):
         raise ValueError(f"task={task!r} needs a table {train_folder / TARGETS_FILE} with the columns file and label")
     files = _classes(train_folder, notes)
@@ -55,7 +55,7 @@ def read_folder(path: Path, label_columns: Sequence[str] = (), task: str | None 
 
 
 def _read_listed(
-    train: Path, test: Path | None, label_columns: Sequence[str], task: str | None, skip_bad: bool, notes: list[str]
+    train: Path, test: Path | None, label_columns: Sequence[str], *, task: str | None, skip_bad: bool, notes: list[str]
 ) -> Data:
     """Read images whose labels are in `targets.csv`."""
     columns = list(label_columns)
@@ -73,7 +73,8 @@ def _read_listed(
         )
 
     train_rows = listed(train)
-    data = assemble("image", train_rows, None if test is None else listed(test), columns, task, skip_bad)
+    test_rows = None if test is None else listed(test)
+    data = assemble("image", train_rows, test_rows, label_columns=columns, task=task, skip_bad=skip_bad)
     data.notes[:0] = notes
     return data
 

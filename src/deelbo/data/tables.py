@@ -59,13 +59,14 @@ def read_tables(path: Path, text_column: str, label_columns: Sequence[str], task
         return LabelledRows(file, texts, label_texts(rows, label_columns))
 
     tables = (labelled(train_file), None if test_file is None else labelled(test_file))
-    return assemble("text", *tables, label_columns, task, skip_bad)
+    return assemble("text", *tables, label_columns=label_columns, task=task, skip_bad=skip_bad)
 
 
 def assemble(
     kind: str,
     train: LabelledRows,
     test: LabelledRows | None,
+    *,
     label_columns: Sequence[str],
     task: str | None,
     skip_bad: bool,
@@ -89,9 +90,8 @@ def assemble(
         task, reason = recognise_task(train.labels)
         if task != "classification" or reason != "labels are names":
             notes.append(f"recognised as {task}: {reason} (task='...' overrules)")
-    parts = [
-        None if rows is None else _whole_rows(kind, rows, task, skip_bad, notes, skipped) for rows in (train, test)
-    ]
+    bad_rows: dict[str, Any] = {"skip_bad": skip_bad, "notes": notes, "skipped": skipped}
+    parts = [None if rows is None else _whole_rows(kind, rows, task, **bad_rows) for rows in (train, test)]
     assert parts[0] is not None
     (examples, labels), (test_examples, test_labels) = parts[0], parts[1] or (None, None)
     targets, examples.labels, encoded = encode(task, label_columns, labels, test_labels)
@@ -101,7 +101,7 @@ def assemble(
 
 
 def _whole_rows(
-    kind: str, rows: LabelledRows, task: str, skip_bad: bool, notes: list[str], skipped: list[str]
+    kind: str, rows: LabelledRows, task: str, *, skip_bad: bool, notes: list[str], skipped: list[str]
 ) -> tuple[Examples, RawLabels]:
     """Return the rows that have an input and a label."""
     good = [bool(item) and not is_missing(labels, task) for item, labels in zip(rows.inputs, rows.labels, strict=True)]

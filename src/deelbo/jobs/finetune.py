@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from contextlib import nullcontext
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -76,21 +76,17 @@ def finetune_job(
         return result, job.test(result, test_set) if main_process else None
 
 
+@dataclass
 class _Job:
     """The parts of `finetune_job`, which share its arguments."""
 
-    def __init__(
-        self,
-        data: Data,
-        data_spec: DataSpec,
-        model_spec: ModelSpec,
-        settings: Settings,
-        folder: RunFolder,
-        about: dict[str, Any],
-        listener: events.Listener,
-    ) -> None:
-        self.data, self.data_spec, self.model_spec, self.settings = data, data_spec, model_spec, settings
-        self.folder, self.about, self.listener = folder, about, listener
+    data: Data
+    data_spec: DataSpec
+    model_spec: ModelSpec
+    settings: Settings
+    folder: RunFolder
+    about: dict[str, Any]
+    listener: events.Listener
 
     def train(self, execution: Execution) -> tuple[Result, ImageSet | TextSet | None]:
         """Train a new run, or continue an unfinished one."""

@@ -36,6 +36,7 @@ def conditional_likelihood(
     outputs: Callable[[], Tensor],
     targets: Tensor,
     likelihood: Likelihood | None = None,
+    *,
     samples: int = SAMPLES,
     temperatures: Sequence[float] = TEMPERATURES,
 ) -> Conditional:

@@ -34,6 +34,7 @@ def laplace_posterior(
     prior: GaussianPrior,
     batches: Iterable[tuple[Inputs, Tensor]],
     log_likelihood: float,
+    *,
     share: float = 1.0,
     likelihood: Likelihood | None = None,
 ) -> LaplacePosterior:

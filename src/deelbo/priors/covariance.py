@@ -52,6 +52,7 @@ class Covariance(nn.Module, ABC):
         chunks: Chunks,
         mean: OptionalChunks,
         grads: OptionalChunks,
+        *,
         weight: float,
         reuse: Tensor | None,
     ) -> None:
@@ -92,6 +93,7 @@ class Identity(Covariance):
         chunks: Chunks,
         mean: OptionalChunks,
         grads: OptionalChunks,
+        *,
         weight: float,
         reuse: Tensor | None,
     ) -> None:
@@ -206,6 +208,7 @@ class DiagonalPlusLowRank(Covariance):
         chunks: Chunks,
         mean: OptionalChunks,
         grads: OptionalChunks,
+        *,
         weight: float,
         reuse: Tensor | None,
     ) -> None:

@@ -130,7 +130,7 @@ class PriorGroup(nn.Module):
         """Add weight * d(-log p)/d theta_g = weight * Sigma_g^-1 (theta_g - mean_g) / v_g to the gradients."""
         grads = grad_chunks(self.weights, create=True)
         chunks, mean = self._chunks(), self._mean_chunks()
-        self.covariance.add_gradient(self.weights, chunks, mean, grads, weight / self.variance, reuse)
+        self.covariance.add_gradient(self.weights, chunks, mean, grads, weight=weight / self.variance, reuse=reuse)
 
     def _chunks(self) -> list[Tensor]:
         return self._cache(self.weights)

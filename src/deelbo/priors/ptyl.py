@@ -22,6 +22,7 @@ def ptyl(
     mean: Tensor,
     variance: Tensor,
     deviations: Tensor,
+    *,
     rank: int = 5,
     diagonal: float = 0.1,
     deterministic: Iterable[str] = (),
@@ -82,7 +83,8 @@ def prior_from_source(
         raise ValueError(f"rank={rank}, but the source posterior has {source_posterior.rank} deviations")
     names = list(split_head(model, head)[0])
     mean, variance = source_posterior.flat("mean", names), source_posterior.flat("variance", names)
-    return ptyl(model, head, mean, variance, source_posterior.flat("deviations", names, rank), rank, diagonal)
+    deviations = source_posterior.flat("deviations", names, rank)
+    return ptyl(model, head, mean, variance, deviations, rank=rank, diagonal=diagonal)
 
 
 @PRIORS.register("ptyl", "backbone around a source task's posterior, as ptyl:FILE (see deelbo prior)")

@@ -154,7 +154,7 @@ class RFFClassifier(ClassifierMixin, RFFEstimator):
     def _start(self, x: Tensor, labels: Tensor, seed: int) -> None:
         inputs = x.shape[1] if self.ard else 1
         if self.min_lengthscale is None:
-            usual = self._tensor(labelled_lengthscales(x, labels, self._A, self._b, self.ard, seed))
+            usual = self._tensor(labelled_lengthscales(x, labels, self._A, self._b, ard=self.ard, seed=seed))
             self._shortest = usual if self._kappa > 1 else torch.full_like(usual, -math.inf)
             first = usual + 0.5
         else:
@@ -203,7 +203,7 @@ class RFFClassifier(ClassifierMixin, RFFEstimator):
         size = min(int(self.batch_size), len(x))
         samples = max(1, 1024 // size)
         order = torch.empty(0, dtype=torch.long, device=x.device)
-        with self._progress(self.max_iter) as report:
+        with self._progress(self.max_iter) as progress:
             for _ in range(self.max_iter):
                 if len(order) < size:
                     order = torch.randperm(len(x), generator=generator, device=x.device)
@@ -215,7 +215,7 @@ class RFFClassifier(ClassifierMixin, RFFEstimator):
                 with torch.no_grad():
                     self._parameters["log_lengthscale"].clamp_(min=self._shortest)
                 schedule.step()
-                report(-loss.item())
+                progress(-loss.item())
         self._parameters = {name: p.detach() for name, p in self._parameters.items()}
 
     @torch.no_grad()

@@ -176,8 +176,8 @@ class RFFRegressor(RegressorMixin, RFFEstimator):
         if self.solver == "adam":
             self._fit_adam(problem, floor, seed)
         else:
-            with self._progress() as report:
-                optimum = maximise(problem, self.ard, floor, self.max_iter, seed, report)
+            with self._progress() as progress:
+                optimum = maximise(problem, self.ard, floor, max_iter=self.max_iter, seed=seed, progress=progress)
             self._logs, self.objective_, self.n_iter_ = optimum.logs, optimum.value, optimum.evaluations
             self._keep_posterior(problem)
             for name in optimum.problems:
@@ -186,8 +186,8 @@ class RFFRegressor(RegressorMixin, RFFEstimator):
         return self
 
     def _fit_adam(self, problem: Problem, floor: float, seed: int) -> None:
-        with self._progress(4 * self.steps) as report:
-            ascent = ascend(problem, self.ard, floor, self.steps, seed, report)
+        with self._progress(4 * self.steps) as progress:
+            ascent = ascend(problem, self.ard, floor, steps=self.steps, seed=seed, progress=progress)
         self._logs, self._mean, self.objective_ = ascent.logs, ascent.mean, ascent.value
         self.scale_, self._factor, self.n_iter_ = ascent.scale, None, self.steps
 

@@ -31,7 +31,7 @@ class Search:
         ard: Whether each input has its own lengthscale.
         floor: Lower bound of the noise.
         max_iter: Largest number of iterations of each L-BFGS run.
-        report: Called with each value of the objective, an average over rows.
+        progress: Called with each value of the objective, an average over rows.
         generator: Generator for the choice of rows that distances are measured on.
         evaluations: Number of evaluations of the objective so far.
         singular: Whether a kernel matrix was singular to working precision.
@@ -42,7 +42,7 @@ class Search:
     ard: bool
     floor: float
     max_iter: int
-    report: Callable[[float], None]
+    progress: Callable[[float], None]
     generator: torch.Generator
     evaluations: int = 0
     singular: bool = False
@@ -75,7 +75,7 @@ class Search:
         except torch.linalg.LinAlgError:
             self.singular = True
             return -math.inf
-        self.report(value)
+        self.progress(value)
         return value
 
     def climb(self, first: Tensor, bounds: list[tuple[float, float]]) -> tuple[Tensor, float]:
@@ -89,7 +89,7 @@ class Search:
             except torch.linalg.LinAlgError:
                 self.singular = True
                 return 1e100, numpy.zeros(len(first))
-            self.report(value / self.problem.unit)
+            self.progress(value / self.problem.unit)
             return -value / self.problem.unit, -gradient.numpy() / self.problem.unit
 
         exact = self.problem.A.dtype == torch.float64
@@ -151,7 +151,7 @@ class Found:
 
 
 def maximise(
-    problem: Problem, ard: bool, floor: float, max_iter: int, seed: int, report: Callable[[float], None]
+    problem: Problem, ard: bool, floor: float, *, max_iter: int, seed: int, progress: Callable[[float], None]
 ) -> Found:
     """Return the best hyperparameters.
 
@@ -163,7 +163,7 @@ def maximise(
         floor: Lower bound of the noise, without which the objective has no maximum for kappa > D/N.
         max_iter: Largest number of iterations of each L-BFGS run.
         seed: Seed for the random subset of rows.
-        report: Called with each value of the objective, an average over rows.
+        progress: Called with each value of the objective, an average over rows.
 
     Raises:
         ValueError: If no hyperparameters give a finite objective.
@@ -175,7 +175,7 @@ def maximise(
     if number > 2 * sample:
         rows = torch.randperm(number, generator=generator)[:sample]
         few = problem.subset(rows.sort().values.to(problem.x.device))
-    search = Search(few, ard, floor, max_iter, report, generator)
+    search = Search(few, ard, floor, max_iter, progress, generator)
     shortest = 0.0 if lml else _neighbourhood(problem.x, generator)
     best, bounds = search.highest() if lml else search.longest(shortest)
     search.problem = problem
@@ -196,7 +196,7 @@ def maximise(
     return Found(best, value * problem.unit, search.evaluations, tuple(name for name, is_so in wrong.items() if is_so))
 
 
-def labelled_lengthscales(x: Tensor, labels: Tensor, A: Tensor, b: Tensor, ard: bool, seed: int) -> Tensor:
+def labelled_lengthscales(x: Tensor, labels: Tensor, A: Tensor, b: Tensor, *, ard: bool, seed: int) -> Tensor:
     """Return the log lengthscales with the highest marginal likelihood of regression on one-hot labels.
 
     Args:

@@ -33,7 +33,9 @@ class Ascent:
     value: float
 
 
-def ascend(problem: Problem, ard: bool, floor: float, steps: int, seed: int, report: Callable[[float], None]) -> Ascent:
+def ascend(
+    problem: Problem, ard: bool, floor: float, *, steps: int, seed: int, progress: Callable[[float], None]
+) -> Ascent:
     """Return the best of runs at four learning rates, compared by the objective without Monte Carlo error.
 
     Args:
@@ -42,12 +44,12 @@ def ascend(problem: Problem, ard: bool, floor: float, steps: int, seed: int, rep
         floor: Lower bound of the noise.
         steps: Number of Adam steps of each run.
         seed: Seed for the random draws of the weights.
-        report: Called at each step with the estimated objective, an average over rows.
+        progress: Called at each step with the estimated objective, an average over rows.
 
     Raises:
         ValueError: If all runs diverge.
     """
-    runs = [_run(problem, ard, floor, steps, rate, seed, report) for rate in RATES]
+    runs = [_run(problem, ard, floor, steps=steps, rate=rate, seed=seed, progress=progress) for rate in RATES]
     ended = [run for run in runs if math.isfinite(run.value)]
     if not ended:
         raise ValueError("Adam diverged at every learning rate: scale inputs and targets to a spread of about 1")
@@ -55,7 +57,7 @@ def ascend(problem: Problem, ard: bool, floor: float, steps: int, seed: int, rep
 
 
 def _run(
-    problem: Problem, ard: bool, floor: float, steps: int, rate: float, seed: int, report: Callable[[float], None]
+    problem: Problem, ard: bool, floor: float, *, steps: int, rate: float, seed: int, progress: Callable[[float], None]
 ) -> Ascent:
     generator = torch.Generator(problem.A.device).manual_seed(seed)
     number, size, outputs = problem.sizes
@@ -81,7 +83,7 @@ def _run(
         objective = problem.kappa * fit - _kl(mean, scale)
         (-objective / problem.unit).backward()
         optimizer.step()
-        report(objective.item() / problem.unit)
+        progress(objective.item() / problem.unit)
     with torch.no_grad():
         scale = F.softplus(raw_scale)
         return Ascent(logs().detach(), mean.detach().double(), float(scale), _value(problem, logs(), mean, scale))

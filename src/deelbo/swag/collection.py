@@ -112,7 +112,8 @@ def collect(
         "momentum": momentum, "weight_decay": weight_decay, "seed": seed, "dtype": str(dtype),
         "weights": sum(p.numel() for p in backbone.values()), **(about or {}),
     }  # fmt: skip
-    run = _Run(model, likelihood, optimizer, moments, settings, None if checkpoint is None else Path(checkpoint))
+    path = None if checkpoint is None else Path(checkpoint)
+    run = _Run(model, likelihood, optimizer, moments, settings=settings, path=path)
     (step, place), saved = run.resume(), time.monotonic()
     with own_randomness(next(model.parameters()).device):
         batches = _Stream(loader, seed, step, place)
@@ -138,7 +139,7 @@ def collect(
                     saved = time.monotonic()
                 if interrupt.requested:
                     raise KeyboardInterrupt
-        return _finish(model, moments, backbone, _Stream(loader, seed, 0, 0), loss, settings)
+        return _finish(model, moments, backbone, _Stream(loader, seed, 0, 0), loss=loss, settings=settings)
 
 
 def _backbone(model: nn.Module, head: Head) -> dict[str, nn.Parameter]:
@@ -196,6 +197,7 @@ class _Run:
         likelihood: Likelihood,
         optimizer: torch.optim.Optimizer,
         moments: Moments,
+        *,
         settings: dict[str, Any],
         path: Path | None,
     ) -> None:
@@ -248,6 +250,7 @@ def _finish(
     moments: Moments,
     backbone: dict[str, nn.Parameter],
     batches: _Stream,
+    *,
     loss: Loss,
     settings: dict[str, Any],
 ) -> SourcePosterior:

@@ -35,6 +35,7 @@ class RayEngine:
         self,
         folder: Path,
         address: str | None = None,
+        *,
         cpus: float = 1,
         gpus: float = 0,
         device: str | None = None,
@@ -99,7 +100,7 @@ def ray_engine(
     folder: Path, *, device: str | None, ray_address: str | None, cpus: float, gpus: float, **resources: Any
 ) -> RayEngine:
     """Return the engine of a Ray cluster; the resources of other engines are not looked at."""
-    return RayEngine(folder, ray_address, cpus, gpus, device)
+    return RayEngine(folder, ray_address, cpus=cpus, gpus=gpus, device=device)
 
 
 def _check_address(address: str | None) -> None:
