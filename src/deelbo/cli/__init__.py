@@ -44,7 +44,7 @@ def _explain(error: Exception) -> tuple[str | None, int]:
     """Return one line and an exit code for what a user can mend; no line for a fault of ours."""
     if (formatted := getattr(error, "format_message", None)) is not None:  # wrong options
         return f"{formatted()} (--help lists the options)", 2
-    line = _in_options("; ".join(part.strip() for part in str(error).splitlines() if part.strip()))
+    line = as_options("; ".join(part.strip() for part in str(error).splitlines() if part.strip()))
     if (code := getattr(error, "exit_code", None)) is not None:
         return line, code
     if isinstance(error, ModuleNotFoundError):
@@ -53,12 +53,3 @@ def _explain(error: Exception) -> tuple[str | None, int]:
     if isinstance(error, OSError) and error.strerror:
         return f"{error.strerror}: {error.filename}" if error.filename else error.strerror, 2
     return (line, 2) if isinstance(error, (ValueError, OSError)) else (None, 1)
-
-
-def _in_options(message: str) -> str:
-    """Return a message in the words of the command line, if the libraries that it needs are there."""
-    try:
-        from deelbo.cli.app import option_names
-    except ModuleNotFoundError:
-        return message
-    return as_options(message, option_names())

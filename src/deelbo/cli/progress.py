@@ -45,7 +45,9 @@ class RunProgress:
         self._caught = warnings.catch_warnings()
         self._caught.__enter__()
         loud = Console(stderr=True, highlight=False, soft_wrap=True, markup=False)
-        warnings.showwarning = lambda message, *rest: (self.console if self.live else loud).print(f"note: {message}")
+        warnings.showwarning = lambda message, *rest: (self.console if self.live else loud).print(
+            f"note: {as_options(str(message))}"
+        )
         return self
 
     def __exit__(
@@ -58,7 +60,7 @@ class RunProgress:
     def __call__(self, event: events.Event) -> None:
         """Show an event."""
         if isinstance(event, events.Note):
-            self.console.print(self.title + as_options(event.text, {"task"}))
+            self.console.print(self.title + as_options(event.text))
         elif isinstance(event, events.Stage):
             self._bar(event.name, event.done, event.total)
         elif isinstance(event, events.TrainingPlanned):
@@ -130,7 +132,7 @@ class ComparisonProgress:
     def __call__(self, event: events.Event) -> None:
         """Show an event."""
         if isinstance(event, events.Note):
-            self.console.print(as_options(event.text, {"task"}))
+            self.console.print(as_options(event.text))
         if not isinstance(event, events.ComparisonState):
             return
         counts = event.comparison.counts()

@@ -9,18 +9,28 @@ from collections.abc import Collection
 _ARGUMENT = re.compile(r"""\b([a-z][a-z_]*)=('[^']*'|"[^"]*"|[^\s,;:()]+)""")
 
 
-def as_options(message: str, names: Collection[str]) -> str:
+def as_options(message: str, names: Collection[str] | None = None) -> str:
     """Return a message in which `train_size=500` is `--train-size 500` and `skip_bad=True` is `--skip-bad`.
 
     Args:
         message: A message that speaks of arguments.
-        names: Names of the arguments that are options of the command line.
+        names: Names of the arguments that are options; those of all commands if None.
     """
+    known = _option_names() if names is None else names
 
     def option(match: re.Match[str]) -> str:
-        if match[1] not in names:
+        if match[1] not in known:
             return match[0]
         name, value = f"--{match[1].replace('_', '-')}", match[2].strip("'\"")
         return name if value == "True" else f"{name} {value}"
 
     return _ARGUMENT.sub(option, message)
+
+
+def _option_names() -> Collection[str]:
+    """Return the names of the arguments of all commands; none if the command line's libraries are missing."""
+    try:
+        from deelbo.cli.app import option_names  # here, since the commands import this module
+    except ModuleNotFoundError:
+        return ()
+    return option_names()
