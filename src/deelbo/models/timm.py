@@ -1,4 +1,4 @@
-"""Networks of timm."""
+"""Networks of the library timm, by name."""
 
 from __future__ import annotations
 

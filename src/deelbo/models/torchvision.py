@@ -1,4 +1,4 @@
-"""Networks of torchvision."""
+"""Networks of the library torchvision, by name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Weights from files, and changes to a classifier: its replacement, and units folded into it."""
+"""Reading weights from files, and changing a classifier: replacing it, or folding units into it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def read_weights(path: Path) -> dict[str, Tensor]:
     """Read a safetensors file, or a state dict saved by PyTorch (as data only, never as code).
 
     Raises:
-        ValueError: If it is neither.
+        ValueError: If the file is neither.
     """
     try:
         if path.suffix == ".safetensors":
@@ -39,7 +39,7 @@ def fit_weights(network: nn.Module, weights: dict[str, Tensor], where: str) -> N
     Args:
         network: The network, with its new classifier.
         weights: Weights of the same architecture, by name.
-        where: Where the weights come from, for the error message.
+        where: Path of the weights, for the error message.
 
     Raises:
         ValueError: If a key is missing, left over or of another shape.
@@ -86,12 +86,12 @@ def replace_head(network: nn.Module, num_classes: int) -> None:
 
 
 def fold_units(network: nn.Module, location: Tensor, spread: Tensor) -> bool:
-    """Change the last layer so that the network gives location + spread * output; False if it is not linear.
+    """Change the last layer so that the network gives location + spread * output; return False if it is not linear.
 
     Args:
         network: The network, changed in place.
-        location: What is added to each output.
-        spread: What each output is multiplied with.
+        location: Number to add to each output.
+        spread: Number to multiply each output with.
     """
     last = network.get_submodule(find_head(network)[-1])
     if not isinstance(last, nn.Linear) or last.bias is None or last.out_features != len(location):
