@@ -88,7 +88,7 @@ def assemble(
     if task is None:
         task, reason = recognise_task(train.labels)
         if task != "classification" or reason != "labels are names":
-            notes.append(f"recognised as {task}: {reason} (task='...' overrules)")
+            notes.append(f"recognised as {task}: {reason}; task=... sets another task")
     parts = [
         None if rows is None else _whole_rows(kind, rows, task, skip_bad, notes, skipped) for rows in (train, test)
     ]

@@ -44,18 +44,18 @@ def fit_weights(network: nn.Module, weights: dict[str, Tensor], where: str) -> N
     Raises:
         ValueError: If a key is missing, left over or of another shape.
     """
-    own = network.state_dict()
-    head = set(select(list(own), find_head(network)))
-    changed = any(name not in weights or weights[name].shape != own[name].shape for name in head)
+    needed = network.state_dict()
+    head = set(select(list(needed), find_head(network)))
+    changed = any(name not in weights or weights[name].shape != needed[name].shape for name in head)
     left = head if changed else set()
-    missing = sorted(set(own) - set(weights) - left)
-    surplus = sorted(set(weights) - set(own))
+    missing = sorted(set(needed) - set(weights) - left)
+    surplus = sorted(set(weights) - set(needed))
     if changed:  # the old classifier may have had other names than the new one
         surplus = [name for name in surplus if not select([name], find_head(network))]
     shapes = [
-        f"{n} {list(weights[n].shape)} instead of {list(own[n].shape)}"
-        for n in own
-        if n in weights and n not in left and weights[n].shape != own[n].shape
+        f"{n} {list(weights[n].shape)} instead of {list(needed[n].shape)}"
+        for n in needed
+        if n in weights and n not in left and weights[n].shape != needed[n].shape
     ]
     problems = [
         f"{what} {some_of(names)}"
@@ -64,7 +64,7 @@ def fit_weights(network: nn.Module, weights: dict[str, Tensor], where: str) -> N
     ]
     if problems:
         raise ValueError(f"{where} does not fit {type(network).__name__}: {'; '.join(problems)}")
-    network.load_state_dict({name: weights[name] for name in own if name not in left}, strict=False)
+    network.load_state_dict({name: weights[name] for name in needed if name not in left}, strict=False)
 
 
 def replace_head(network: nn.Module, num_classes: int) -> None:

@@ -28,7 +28,7 @@ class ConditionalGrid(GridSearch):
         return record["seconds"]["training"] + record["seconds"]["clml"]
 
 
-@STRATEGIES.register("la-clml", "the grid, chosen by the conditional marginal likelihood of held-out data")
+@STRATEGIES.register("la-clml", "MAP with a grid search by the conditional marginal likelihood of held-out data")
 def la_clml(options: Options) -> list[ConditionalGrid]:
     """Return the grid search by conditional marginal likelihood."""
     return [ConditionalGrid()]
