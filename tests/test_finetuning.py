@@ -229,7 +229,7 @@ def test_data_that_do_not_fit_the_network(examples, options, message):
         ({"learning_rates": (0.1, 0.1)}, "twice"),
         ({"learning_rates": (-1.0,)}, "positive"),
         ({"steps": 0}, "steps"),
-        ({"method": "elbo", "kappa": 3.0}, "kappa belongs"),
+        ({"method": "elbo", "kappa": 3.0}, "kappa=... is only for method=de-elbo"),
         ({"prior_variances": {"head": 1.0}}, "prior_variances"),
         ({"method": "map"}, "prior_variances"),
         ({"kappa": 0.0}, "kappa=0.0 is out of range"),

@@ -7,8 +7,8 @@ In your own training loop
     DataEmphasizedELBO                      the objective: backward(), attach(), estimate()
 
 In one call
-    finetune, load                          a network and a dataset to a trained network, and back from its folder
-    Result, Settings, AllDivergedError      what it returns, takes and raises
+    finetune, load                          train a network on a dataset; read a trained run from its folder
+    Result, Settings, AllDivergedError      what `finetune` returns, takes and raises
     swag.collect, load_source_posterior     the posterior of a source task, for the prior PTYL
     laplace.laplace_posterior               Laplace's approximation with a diagonal Fisher, and its evidence
     the command `deelbo`                    the same from a folder of images or a table of texts
@@ -18,7 +18,7 @@ Registries, each a mapping from names to entries; a new entry is a new file
     models.MODEL_SOURCES, compare.STRATEGIES
 
 Packages to import by themselves
-    deelbo.compare                          methods side by side: what `deelbo compare` does
+    deelbo.compare                          comparisons of methods: what `deelbo compare` does
     deelbo.rff                              random Fourier features that learn their lengthscale
 """
 

@@ -1,4 +1,4 @@
-"""Libraries beyond the core, imported where they are used."""
+"""Optional libraries (the package's extras), imported only where they are used."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Any
 
 
 def require(module: str, extra: str) -> Any:
-    """Import a module of an extra.
+    """Import a module of an optional library.
 
     Args:
-        module: Its name, with dots.
-        extra: Of this package, which installs it.
+        module: Full name of the module, such as "torchvision.models".
+        extra: Name of the extra of deelbo that installs the library.
 
     Raises:
-        ModuleNotFoundError: If it is missing; the message says how to get it.
+        ModuleNotFoundError: If the library is missing; the message says how to install it.
     """
     try:
         return importlib.import_module(module)

@@ -1,4 +1,4 @@
-"""Files that a crash at any byte leaves whole (written beside, flushed, renamed), and locks on files and folders."""
+"""Atomic writing of files (to a temporary file that is then renamed), and locks on files and folders."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ def write_tensors(path: Path, tensors: dict[str, Tensor], notes: dict[str, Any] 
     """Write tensors and JSON-able notes into one safetensors file.
 
     Args:
-        path: Where to; an existing file is replaced in one instant.
-        tensors: By name.
-        notes: What belongs to them, such as the step.
+        path: Path of the file; an existing file is replaced in one instant.
+        tensors: Tensors by name.
+        notes: Further plain values that belong to them, such as the step.
     """
     metadata = {"notes": json.dumps(notes)} if notes is not None else None
-    whole, seen = {}, set()
+    unshared, addresses = {}, set()
     for name, tensor in tensors.items():
-        own = tensor.detach().cpu().contiguous()
-        if own.data_ptr() in seen or own.untyped_storage().nbytes() != own.nbytes:
-            own = own.clone()  # safetensors refuses memory that is shared
-        seen.add(own.data_ptr())
-        whole[name] = own
-    _replace(path, lambda beside: safetensors.torch.save_file(whole, beside, metadata))
+        copy = tensor.detach().cpu().contiguous()
+        if copy.data_ptr() in addresses or copy.untyped_storage().nbytes() != copy.nbytes:
+            copy = copy.clone()  # safetensors refuses tensors that share memory
+        addresses.add(copy.data_ptr())
+        unshared[name] = copy
+    _replace(path, lambda temporary: safetensors.torch.save_file(unshared, temporary, metadata))
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], Any]:
-    """Read what `write_tensors` wrote.
+    """Return the tensors and the notes of a file that `write_tensors` wrote.
 
     Raises:
         ValueError: If the file is damaged.
@@ -57,8 +57,8 @@ def write_json(path: Path, value: Any) -> None:
 
 def write_text(path: Path, text: str) -> None:
     """Write text; an existing file is replaced in one instant."""
-    content = text.encode(errors="replace")  # file names need not be valid text
-    _replace(path, lambda beside: beside.write_bytes(content))
+    content = text.encode(errors="replace")  # a file name in the text need not be valid Unicode
+    _replace(path, lambda temporary: temporary.write_bytes(content))
 
 
 def read_json(path: Path) -> Any:
@@ -84,16 +84,16 @@ def file_fingerprint(path: str | Path) -> str:
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Hold a folder or file against other processes; the operating system lets go if this one dies.
+    """Lock a folder or file against other processes inside the block; the lock ends when this process dies.
 
     Raises:
-        FileExistsError: If another process has it.
+        FileExistsError: If another process holds the lock.
     """
     filelock = require("filelock", "training")
     path = path.resolve()
     path.parent.mkdir(parents=True, exist_ok=True)
-    place = path.parent / f".{path.name}.lock"
-    lock = filelock.FileLock(place)
+    lock_file = path.parent / f".{path.name}.lock"
+    lock = filelock.FileLock(lock_file)
     try:
         lock.acquire(timeout=0)
     except filelock.Timeout:
@@ -101,22 +101,22 @@ def locked(path: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        place.unlink(missing_ok=True)  # first, while it is held
+        lock_file.unlink(missing_ok=True)  # before the release, so that no other process has locked it yet
         lock.release()
 
 
 def _replace(path: Path, write: Callable[[Path], object]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.{os.getpid()}.part")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        beside.touch()
-        mode = beside.stat().st_mode
-        write(beside)
-        beside.chmod(mode)  # safetensors makes files that nobody else can read
-        with beside.open("rb+") as file:
+        temporary.touch()
+        mode = temporary.stat().st_mode
+        write(temporary)
+        temporary.chmod(mode)  # safetensors makes files that other users cannot read
+        with temporary.open("rb+") as file:
             os.fsync(file.fileno())
-        beside.replace(path)
+        temporary.replace(path)
     except OSError as error:
-        raise OSError(error.errno, error.strerror, str(path)) from error  # the user knows no files beside
+        raise OSError(error.errno, error.strerror, str(path)) from error  # the user does not know the temporary file
     finally:
-        beside.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Downloads of weights, and what is said when they fail."""
+"""Downloads from the Hugging Face hub, and the errors for models that cannot be fetched."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from deelbo._wording import first_line
 
 @contextmanager
 def cache_without_network() -> Iterator[None]:
-    """Read only the local cache where the hub's host has no address: its client would go on trying for 20 seconds."""
+    """Read only the local cache if the hub's host cannot be resolved: its client would keep trying for 20 seconds."""
     constants = require("huggingface_hub.constants", "text")
     before = constants.HF_HUB_OFFLINE
     proxied = any(os.environ.get(name) for name in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"))
@@ -38,7 +38,7 @@ def unavailable(spec: str, error: Exception) -> ValueError:
 
 
 def unknown(spec: str, name: str, known: list[str]) -> ValueError:
-    """Return the error for a name that no model has, with the nearest ones."""
+    """Return the error for a name that no model has, with the most similar names."""
     import difflib
 
     near = difflib.get_close_matches(name, known, 5, 0.4) or known[:5]

@@ -1,4 +1,4 @@
-"""Questions about a network: its bare module, its trainable parameters under their own names, its training modes."""
+"""Helpers for networks: unwrapping, trainable parameters by name, checks of parameters, and eval mode."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def unwrap(model: nn.Module) -> nn.Module:
     while True:
         if isinstance(model, (nn.parallel.DistributedDataParallel, nn.DataParallel)):
             model = model.module
-        elif isinstance(inner := getattr(model, "_orig_mod", None), nn.Module):  # of torch.compile
+        elif isinstance(inner := getattr(model, "_orig_mod", None), nn.Module):  # the wrapper of torch.compile
             model = inner
         else:
             return model
@@ -42,7 +42,7 @@ def trainable(model: nn.Module) -> dict[str, nn.Parameter]:
         model: Any module, bare or wrapped.
 
     Raises:
-        ValueError: If there is none, or one that cannot carry Gaussian noise.
+        ValueError: If no parameter is trainable, or one of them cannot carry Gaussian noise.
     """
     model = unwrap(model)
     parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
@@ -59,7 +59,7 @@ def check(name: str, parameter: nn.Parameter) -> None:
     """Refuse a parameter that cannot carry Gaussian noise.
 
     Raises:
-        ValueError: With the name, the reason and the remedy.
+        ValueError: If the parameter is lazy, sharded or of low precision; the message names it and the remedy.
     """
     if isinstance(parameter, nn.parameter.UninitializedParameter):
         raise ValueError(f'parameter "{name}" has no shape yet: run one batch through the lazy module first')
@@ -73,10 +73,10 @@ def check(name: str, parameter: nn.Parameter) -> None:
 
 
 def check_memory(parameters: Mapping[str, nn.Parameter]) -> None:
-    """Refuse weights without a block of memory of their own, which could not be written in place.
+    """Refuse weights that share memory or have gaps in it, and so could not be changed in place.
 
     Raises:
-        ValueError: With the names.
+        ValueError: If a weight is such a one; the message names it.
     """
     ends: list[tuple[int, int, str]] = []
     for name, parameter in parameters.items():

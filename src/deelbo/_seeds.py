@@ -27,9 +27,9 @@ def mix(*numbers: int) -> int:
 
 @contextmanager
 def own_randomness(device: torch.device) -> Iterator[None]:
-    """Give the caller's random numbers back unchanged after the block."""
+    """Save the states of the random generators, and restore them after the block."""
     state = random.getstate()
-    numpy: Any = sys.modules.get("numpy")  # who has not imported it draws nothing from it
+    numpy: Any = sys.modules.get("numpy")  # if NumPy was never imported, nothing draws from it
     numpy_state = numpy and numpy.random.get_state()
     devices = [device] if device.type == "cuda" else []
     try:
@@ -44,7 +44,7 @@ def own_randomness(device: torch.device) -> Iterator[None]:
 def seed_step(seed: int, step: int) -> None:
     """Make augmentation and dropout of a step functions of the seed and the step."""
     key = mix(seed, step)
-    # torch.manual_seed() would queue a call for CUDA, with a traceback, each time.
+    # torch.manual_seed() would queue a call for CUDA, together with a traceback, at every step.
     torch.default_generator.manual_seed(key)
     if torch.cuda.is_initialized():
         torch.cuda.manual_seed_all(key)

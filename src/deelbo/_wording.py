@@ -1,4 +1,4 @@
-"""Words of messages and tables: lists cut short, counted nouns, durations, natural order, CSV."""
+"""Text for messages and tables: shortened lists, counted nouns, durations, natural order, CSV."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def counted(number: int, noun: str) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Return a time as people say it."""
+    """Return a time in seconds, minutes or hours, such as "1.5 min"."""
     if seconds < 60:
         return f"{seconds:.3g} s"
     if seconds < 3600:
@@ -35,7 +35,7 @@ def duration(seconds: float) -> str:
 
 
 def natural(name: str) -> list[tuple[int, int, str]]:
-    """Return a sort key under which 2 comes before 10."""
+    """Return a sort key that orders numbers inside names by value, so that "2" comes before "10"."""
     return [(0, int(part), "") if part.isdecimal() else (1, 0, part) for part in re.split(r"(\d+)", name) if part]
 
 

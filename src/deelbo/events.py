@@ -1,4 +1,4 @@
-"""What long work tells its caller while it goes on: small events, for progress bars and logs."""
+"""Events that long jobs report to their caller, for progress bars and logs."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class ObjectiveAwaited(CandidateEvent):
 
 @dataclass(frozen=True)
 class ObjectiveEstimated(CandidateEvent):
-    """The objective of a candidate is known.
+    """The objective of a candidate was estimated.
 
     Args:
         learning_rate: The candidate's learning rate.
@@ -101,11 +101,11 @@ class SourceStepTaken:
 
 @dataclass(frozen=True)
 class ComparisonState:
-    """How far a comparison of methods is.
+    """Progress of a comparison of methods.
 
     Args:
         comparison: The comparison, which knows its finished runs.
-        running: Description and finished fraction (None if unknown) of each training run that is going on.
+        running: Description and finished fraction (None if unknown) of each training run that is in progress.
         seconds_left: Estimated time until the end; None if unknown.
     """
 

@@ -1,4 +1,4 @@
-"""One call from a network and a dataset to a trained network whose regularisation was learned."""
+"""`finetune`: from a network and a dataset to a trained network whose regularisation was learned."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def finetune(
         out: Folder for checkpoints and results. An unfinished run in it is continued.
         device: "cpu" to stay off the GPU; accelerate's choice if None.
         precision: "no", "fp16" or "bf16", for autocast.
-        log: Name of a tracker of accelerate's, such as "tensorboard", which writes into `out`.
+        log: Name of one of accelerate's trackers, such as "tensorboard", which writes into `out`.
         checkpoint_seconds: Seconds between two checkpoints, from which an interrupted run continues.
         listener: Called with the events of `deelbo.events`, for progress bars.
         settings: Fields of `Settings`: method, prior, kappa, learning_rates, lr_search, steps, batch_size, seed...
@@ -81,7 +81,7 @@ def finetune(
         >>> sorted(result.prior_variances), result.predict(x[:5]).shape
         (['backbone', 'head'], torch.Size([5, 2]))
     """
-    head = head if head is None or isinstance(head, str) else list(head)  # as JSON gives it back
+    head = head if head is None or isinstance(head, str) else list(head)  # a list, which is what JSON gives back
     sets = TrainingSets(train_set, train_set if plain_train_set is None else plain_train_set)
     execution = Execution(device, precision, log, checkpoint_seconds)
     folder = None if out is None else RunFolder(out)
@@ -90,12 +90,12 @@ def finetune(
     few = sets.first_outputs(network, accelerator)
     chosen = settings_for(kind_of(few.inputs), recognise_likelihood(few.labels), settings)
     about = {"head": head, **about_run(chosen, execution), "num_data": sets.number}
-    with ExitStack() as held:
+    with ExitStack() as locks:
         resumed = False
         with accelerator.main_process_first():
             if folder is not None:
                 if accelerator.is_main_process:
-                    held.enter_context(folder.lock())
+                    locks.enter_context(folder.lock())
                 resumed = folder.check(chosen, about, network.state_dict())
         run = TrainingRun(network, sets, chosen, execution, head, folder, resumed, about, listener=listener)
         return run.train()
@@ -109,7 +109,7 @@ def about_run(settings: Settings, execution: Execution) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class FirstOutputs:
-    """What a network makes of the first few examples: inputs, labels and outputs."""
+    """Inputs and labels of the first few examples, and what the network gives for them."""
 
     inputs: Inputs
     labels: Tensor
@@ -118,14 +118,14 @@ class FirstOutputs:
 
 @dataclass(frozen=True)
 class TrainingSets:
-    """The training examples, twice.
+    """The training examples with and without augmentation.
 
     Args:
         augmented: Training examples with augmentation, if there is any.
-        plain: The same examples without.
+        plain: The same examples without augmentation.
 
     Raises:
-        ValueError: If there are none, or not the same number.
+        ValueError: If there are no examples, or the two sets have different sizes.
     """
 
     augmented: Dataset
@@ -157,18 +157,18 @@ class TrainingSets:
 
 @dataclass
 class TrainingRun:
-    """From a network and its examples to a result: the search over learning rates, in a folder or in memory.
+    """Trains a network: the search over learning rates, with its state in a folder or in memory.
 
     Args:
         network: The network with its pretrained weights.
         sets: Training examples.
         settings: Settings of the run.
-        execution: Where and how to compute.
+        execution: Device, precision, tracker and interval of checkpoints.
         head: Name of the classifier; found automatically in most networks if None.
         folder: Folder of the run, already checked and locked; None to keep everything in memory.
         resumed: Whether an unfinished run in the folder is continued.
-        about: What `run.json` keeps about the run beside its settings.
-        reader: How the network reads its inputs, so that the run's folder is enough to use it.
+        about: Facts about the run, beside its settings, that `run.json` keeps.
+        reader: Reader of the network's inputs; stored so that the run's folder is enough to use the network.
         listener: Called with the events of the search.
     """
 
@@ -194,7 +194,7 @@ class TrainingRun:
         network = self.network.to(self._accelerator.device)
         self._likelihood, self._num_outputs = self._make_likelihood(network)
         self._recipe = self.settings.prior_recipe()
-        self._warn(self._make_method(network))  # what a method refuses, it refuses before anything is written
+        self._warn(self._make_method(network))  # so that it refuses bad settings before anything is written
         self._recipe.start(network, self.head)
         with self._accelerator.main_process_first():
             initial = self._initial_state(network)
@@ -274,7 +274,7 @@ class TrainingRun:
             raise
         winner = make_candidate(rate)
         winner.restore(state)
-        notes = [kept[1] for r in self.settings.learning_rates if (kept := store.get(r)) is not None]
+        notes = [stored[1] for r in self.settings.learning_rates if (stored := store.get(r)) is not None]
         result = self._result(winner, search.values, notes)
         accelerator.wait_for_everyone()
         if self.folder is not None and writes:
@@ -303,12 +303,12 @@ class TrainingRun:
 
 
 def _beside_variances(learned: dict[str, float]) -> dict[str, float]:
-    """Leave the prior variances out, which a result has under their own names."""
+    """Return the learned numbers without the prior variances, which a result has in a field of their own."""
     return {name: value for name, value in learned.items() if not name.startswith("variance_")}
 
 
 def _speed(clocks: Iterable[dict[str, float]]) -> dict[str, float]:
-    """Sum up what the candidates' clocks say.
+    """Return the speed of training, from the clocks of all candidates.
 
     Returns:
         "examples_per_second" of training steps; "outside_network", the share of those steps that is spent outside the

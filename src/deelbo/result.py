@@ -36,16 +36,16 @@ class Result:
         settings: Settings of the run.
         likelihood: Likelihood of the targets, with what it learned, such as a noise.
         learning_rate: The best learning rate.
-        objective: Its training objective.
-        objective_scale: By what the objective is divided to compare with a mean loss (kappa N or N).
-        prior_variances: Learned (or given) variances by group of the prior.
-        learned: What else was learned, such as the posterior's scale, under the names of the history's columns.
+        objective: Training objective at the best learning rate.
+        objective_scale: Number by which the objective is divided to compare with a mean loss (kappa N or N).
+        prior_variances: Learned (or fixed) variance of each group of the prior, by name.
+        learned: Other learned numbers, such as the posterior's scale, under the names of the history's columns.
         history: A row for each epoch of each candidate.
-        values: The objective of the candidates at each comparison, by step and learning rate.
+        values: Objective of each candidate at each comparison, by step and learning rate.
         num_data: N, the number of training examples.
         num_params: D, the number of trained weights.
-        speed: Examples per second, seconds, and the shares of time for data and for all that is outside the network.
-        reader: How the network reads images or texts; None for a network that was made in Python.
+        speed: Examples per second, seconds, and the shares of time spent on data and outside the network.
+        reader: Reader of images or texts for the network; None for a network that was made in Python.
     """
 
     model: nn.Module
@@ -119,7 +119,7 @@ class Result:
         batch_size: int = 64,
         progress: Callable[[int, int], None] | None = None,
     ) -> Any:
-        """Return predictions for the examples of a dataset, whose labels are not looked at; see `predict`.
+        """Return predictions for the examples of a dataset; their labels are ignored. See `predict`.
 
         Args:
             dataset: A map-style dataset as for training.
@@ -186,7 +186,7 @@ class Result:
         A Hugging Face model by its own `save_pretrained`, with its tokenizer and label names; any other as a
         safetensors state dict, with the names of its outputs beside it in `model.json`. The outputs of a regression
         are in the user's units if the last layer is linear; if not, `model.json` has the mean and standard deviation
-        by which they become so.
+        that convert them.
 
         Raises:
             FileExistsError: If the folder is not empty.
@@ -210,7 +210,7 @@ class Result:
 
 @dataclass
 class _Inputs:
-    """The inputs of a dataset in batches, as often as wanted."""
+    """The inputs of a dataset in batches, which can be read several times."""
 
     dataset: Dataset
     batch_size: int
@@ -286,9 +286,9 @@ def _restore(folder: RunFolder, run: dict[str, Any], model: nn.Module | None) ->
 
 
 def restore_likelihood(likelihood: Likelihood, state: Mapping[str, Any]) -> None:
-    """Set the state of a likelihood from plain values, whatever their number."""
-    for name, own in likelihood.state_dict(keep_vars=True).items():
-        own.data = torch.tensor(state[name], dtype=own.dtype)
+    """Set the state of a likelihood from plain values; their shapes may differ from the present ones."""
+    for name, tensor in likelihood.state_dict(keep_vars=True).items():
+        tensor.data = torch.tensor(state[name], dtype=tensor.dtype)
 
 
 def _check_empty(path: Path) -> None:
@@ -297,7 +297,7 @@ def _check_empty(path: Path) -> None:
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of the libraries that matter, of those that are installed."""
+    """Return the versions of the installed libraries that can change results."""
     installed = {"python": platform.python_version()}
     for name in ("deelbo", "torch", "accelerate", "timm", "torchvision", "transformers"):
         try:

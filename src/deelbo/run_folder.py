@@ -1,11 +1,13 @@
-"""The folder of a run: the only file that knows what is in it, and the only one that writes it.
+"""The folder of a run: this file alone knows what is in it, and writes it.
 
-run.json               what the run is and, when it is finished, what it learned; written last
-checkpoints/           states of the candidates while it trains
-model.safetensors      weights; posterior.safetensors the scale; history.csv a row for each epoch
+run.json               settings and, when the run is finished, what it learned; written last
+checkpoints/           states of the candidates, only during training
+model.safetensors      weights of the network
+posterior.safetensors  scale of the posterior
+history.csv            a row for each epoch
 architecture/          configuration and tokenizer of a Hugging Face model
 assessment.json        results on the test set in detail
-report.html            the page that shows them
+report.html            the page that shows the run
 """
 
 from __future__ import annotations
@@ -27,17 +29,17 @@ from deelbo.optimizers import OPTIMIZERS
 from deelbo.training.search import FolderStore
 from deelbo.training.settings import Settings
 
-SCHEMA = 3  # of run.json
+SCHEMA = 3  # version of the format of run.json
 _CHECKPOINT = re.compile(r"(initial|learning-rate-.+)\.safetensors|\..+\.part")
-# Where the data are does not matter while they are the same.
+# A run may be continued after its data were moved: only their content must be the same.
 _NOT_COMPARED = ("data", "data_dir", "text_column", "label_column")
 
 
 class RunFolder:
-    """A folder that holds one run, or will.
+    """A folder that holds one run, or will hold one.
 
     Args:
-        path: The folder; made when it is first written to.
+        path: Path of the folder; it is made when it is first written to.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -69,14 +71,14 @@ class RunFolder:
 
         Raises:
             FileNotFoundError: If there is none.
-            ValueError: If it is damaged, something else, or from another version of deelbo.
+            ValueError: If the file is damaged, no run, or from another version of deelbo.
         """
         path = self.path / "run.json"
         if not path.is_file():
             raise FileNotFoundError(f"{self.path} is no run: there is no run.json in it")
         run = read_json(path)
         if not isinstance(run, dict) or "schema" not in run or "status" not in run:
-            raise ValueError(f"{path} is not a run's")
+            raise ValueError(f"{path} does not describe a run")
         if run["schema"] != SCHEMA:
             raise ValueError(f"{path} has schema {run['schema']}; this version of deelbo reads {SCHEMA}")
         return run
@@ -112,15 +114,15 @@ class RunFolder:
     # ---- whether a run may begin or continue ----
 
     def lock(self) -> AbstractContextManager[None]:
-        """Hold the folder against other processes inside the block; see `locked`."""
+        """Lock the folder against other processes inside the block; see `locked`."""
         return locked(self.path)
 
     def differences(self, settings: Settings, about: Mapping[str, Any]) -> list[str]:
-        """Say how the stored run differs from what is wanted, one line each.
+        """Return the differences between the stored run and the one that is wanted, one line for each.
 
         Args:
             settings: Settings that are wanted.
-            about: Further entries, compared where both have them.
+            about: Further facts about the run, compared where both runs have them.
         """
         run = self.read()
         stored = run.get("about", {})
@@ -129,12 +131,12 @@ class RunFolder:
         return differences + [f"{n}: {stored[n]!r} -> {v!r}" for n, v in compared.items() if stored[n] != v]
 
     def check(self, settings: Settings, about: Mapping[str, Any], weights: Mapping[str, Tensor]) -> bool:
-        """Tell whether there is an unfinished run of these settings to continue; if not, whether a new one may begin.
+        """Return True if there is an unfinished run of these settings to continue, and False if a new one may begin.
 
         Args:
             settings: Settings of the run.
-            about: Further entries, compared where both have them.
-            weights: Weights of the network, whose copies need space.
+            about: Further facts about the run, compared where both runs have them.
+            weights: Weights of the network; the run needs space for several copies of them.
 
         Raises:
             FileExistsError: If the folder holds a finished run, or something else.
@@ -160,7 +162,7 @@ class RunFolder:
         existing = next(p for p in (self.path, *self.path.absolute().parents) if p.exists())
         copies = 1 + OPTIMIZERS[settings.optimizer].buffers  # the weights and the optimizer's buffers
         size = sum(value.numel() * value.element_size() for value in weights.values())
-        needed = size * (copies * (len(settings.learning_rates) + 1) + 2) + 5_000_000  # the report and the rest
+        needed = size * (copies * (len(settings.learning_rates) + 1) + 2) + 5_000_000  # for the report and small files
         free = shutil.disk_usage(existing).free
         if free < needed:
             raise OSError(
@@ -170,8 +172,8 @@ class RunFolder:
     # ---- writing ----
 
     def begin(self, settings: Settings, about: Mapping[str, Any], initial: dict[str, Tensor]) -> None:
-        """Write what a new run starts from."""
-        shutil.rmtree(self.path / "checkpoints", ignore_errors=True)  # of a run that lost its run.json
+        """Write the settings and the initial weights of a new run."""
+        shutil.rmtree(self.path / "checkpoints", ignore_errors=True)  # left by a run that lost its run.json
         write_tensors(self.path / "checkpoints" / "initial.safetensors", initial)
         self._write_run({"status": "training", "settings": settings.as_dict(), "about": dict(about)})
 
@@ -195,13 +197,13 @@ class RunFolder:
         history: Sequence[Mapping[str, float]],
         write_files: Callable[[Path], None] | None = None,
     ) -> None:
-        """Write a finished run, `run.json` last, and let the checkpoints go.
+        """Write a finished run, `run.json` last, and delete the checkpoints.
 
         Args:
             run: Entries of `run.json`.
             weights: Weights of the network.
             history: A row for each epoch of each candidate.
-            write_files: Writes configuration and tokenizer of the model into a folder, if it has some.
+            write_files: Function that writes configuration and tokenizer of the model into a folder, if it has some.
         """
         write_tensors(self.path / "model.safetensors", dict(weights))
         if (scale := run["learned"].get("scale")) is not None:
@@ -213,11 +215,11 @@ class RunFolder:
         self.tidy()
 
     def tidy(self) -> None:
-        """Let the checkpoints of a finished run go."""
+        """Delete the checkpoints of a finished run."""
         shutil.rmtree(self.path / "checkpoints", ignore_errors=True)
 
     def write_test_results(self, assessment: dict[str, Any] | None, skipped: Sequence[str]) -> None:
-        """Keep the results on the test set, if there is one, and the names of the inputs that were left out."""
+        """Write the results on the test set, if there is one, and the names of the inputs that were left out."""
         if assessment is not None:
             write_json(self.path / "assessment.json", assessment)
         metrics = None if assessment is None else assessment["metrics"]
@@ -233,7 +235,7 @@ class RunFolder:
 
 
 def _left_over(path: Path) -> bool:
-    """Whether something is from a run that was cut off before its `run.json`, or that diverged."""
+    """Tell whether a file or folder is from a run that was interrupted before its `run.json`, or that diverged."""
     if path.name == "checkpoints" and path.is_dir():
         return all(_CHECKPOINT.fullmatch(file.name) for file in path.iterdir())
     return (path.name == "log" and path.is_dir()) or path.suffix == ".part"

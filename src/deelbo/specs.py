@@ -1,4 +1,4 @@
-"""Which data and which model, as a user names them; jobs and comparisons read and load by these."""
+"""Specifications of data and model, as a user gives them; jobs and comparisons read and load by these."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from deelbo.models import InputReader, load_model
 
 @dataclass(frozen=True)
 class DataSpec:
-    """Which data, and how they are read.
+    """Specification of the data and of how they are read.
 
     Args:
         data: A folder of images, a table of texts, or a name such as cifar10; see `load_data`.
         data_dir: Folder where a named dataset is, or is downloaded to.
         text_column: Name of the column that holds the text.
-        label_column: Name of the column that holds the label, or several with commas between them.
+        label_column: Name of the column that holds the label, or several names separated by commas.
         task: "classification", "regression" or "multilabel"; recognised from the labels if None.
         train_size: Number of training examples to use, a random subset by class; None for all.
         test_fraction: Share of the data to hold out for testing; None to hold none out.
@@ -55,10 +55,10 @@ class DataSpec:
         )
 
     def check_outside(self, out: Path) -> None:
-        """Refuse an output folder among the images: it would be a class, or part of one, next time.
+        """Refuse an output folder among the images: the next command would read it as a class, or part of one.
 
         Raises:
-            ValueError: If it is there.
+            ValueError: If the output folder is inside the folder of images.
         """
         data = Path(self.data)
         classes = [data / part for part in ("train", "test")] if (data / "train").is_dir() else [data]
@@ -68,10 +68,10 @@ class DataSpec:
 
 @dataclass(frozen=True)
 class ModelSpec:
-    """Which model, and how it is loaded.
+    """Specification of the model and of how it is loaded.
 
     Args:
-        model: Such as `timm:resnet50`; see `load_model`.
+        model: Name of the model with its source, such as `timm:resnet50`; see `load_model`.
         weights: Local safetensors file or state dict instead of the pretrained weights.
         head: Name of the classifier; found automatically in most networks if None.
         image_size: Height and width of images in pixels; the network's own if None.
@@ -85,10 +85,10 @@ class ModelSpec:
     max_length: int | None = None
 
     def load(self, data: Data, seed: int) -> tuple[nn.Module, InputReader]:
-        """Return the network for some data at its initial state, and what reads its inputs.
+        """Return the network for some data at its initial state, and the reader of its inputs.
 
         Args:
-            data: Examples, whose kind and targets the network must fit.
+            data: Examples with the kind of inputs and the targets that the network must fit.
             seed: Seed of the new classifier's weights.
         """
         torch.default_generator.manual_seed(seed)

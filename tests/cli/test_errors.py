@@ -125,7 +125,7 @@ def test_space_and_folders(tmp_path, capsys, monkeypatch):
         (["--method", "elbow"], ["elbow", "de-elbo, elbo, la-lml, map"]),
         (["--learning-rates", "0.1;0.2"], ["--learning-rates 0.1;0.2"]),
         (["--prior-variances", "3"], ["--prior-variances 3"]),
-        (["--method", "map"], ["prior_variances"]),
+        (["--method", "map"], ["--prior-variances"]),
         (["--steps", "many"], ["--steps"]),
         (["--no-such-option"], ["--no-such-option"]),
         (["--precision", "int3"], ["int3"]),

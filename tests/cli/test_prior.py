@@ -100,7 +100,7 @@ def test_killed_and_started_again(made, tmp_path, capsys):
     assert "flip: True -> False" in capsys.readouterr().err
     log, whole = tmp_path.with_suffix(".log"), tmp_path.with_suffix(".safetensors")
     assert processes.command(command, log=log).wait() == 0
-    assert "going on from" in log.read_text()
+    assert "continuing from" in log.read_text()
     left = {path.name for path in tmp_path.iterdir()}
     # safetensors itself leaves a file like .tmpK24dTi when it is killed while it writes.
     assert {name for name in left if not name.startswith(".tmp")} == {"prior.safetensors"}
@@ -130,7 +130,7 @@ def test_refusals(made, tmp_path, capsys):
     data = str(made / "data")
     for arguments, message in (
         ([data], "--model is needed"),
-        (["--model", "shared.pictures:small"], "which source task"),
+        (["--model", "shared.pictures:small"], "data of the source task"),
         ([data, *MODEL, "--out", str(tmp_path / "prior.pt")], "something.safetensors"),
         ([data, *MODEL, "--out", str(made / "prior.safetensors")], "exists already"),
         ([data, *MODEL, "--out", str(tmp_path / "a.safetensors"), "--every", "9999"], "fewer than two snapshots"),

@@ -30,7 +30,7 @@ def test_folder_with_train_and_test(tmp_path):
     assert (len(data.train), len(data.test)) == (12, 4)
     assert data.test.names[1] == f"{tmp_path / 'test.csv'}, row 2"
     text_table(tmp_path / "train.tsv")
-    with pytest.raises(ValueError, match=r"several: train.csv, train.tsv"):
+    with pytest.raises(ValueError, match=r"the same part: train.csv, train.tsv"):
         load_data(tmp_path)
 
 

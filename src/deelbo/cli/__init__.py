@@ -1,4 +1,4 @@
-"""The command `deelbo`."""
+"""The command `deelbo`: its main function, and errors as one line with an exit code."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code: 0, 2 for bad input, 1 for training that failed, 130 for Ctrl-C.
 
     Args:
-        arguments: Instead of the process's own.
+        arguments: Arguments of the command; those of the process if None.
     """
-    given = list(sys.argv[1:] if arguments is None else arguments)
-    for stream in (sys.stdout, sys.stderr):  # file names need not be valid text
+    command = list(sys.argv[1:] if arguments is None else arguments)
+    for stream in (sys.stdout, sys.stderr):  # file names need not be valid Unicode
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
-    debug = "--debug" in given
+    debug = "--debug" in command
     try:
         from deelbo.cli.app import app
 
-        code = app([word for word in given if word != "--debug"], prog_name="deelbo", standalone_mode=False)
+        code = app([word for word in command if word != "--debug"], prog_name="deelbo", standalone_mode=False)
         if code == 130:
             print("deelbo: interrupted", file=sys.stderr)
         return code if isinstance(code, int) else 0
@@ -41,15 +41,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _explain(error: Exception) -> tuple[str | None, int]:
-    """Return one line and an exit code for what a user can mend; no line for a fault of ours."""
+    """Return a line and an exit code for an error that the user can correct; no line for a bug in deelbo."""
     if (formatted := getattr(error, "format_message", None)) is not None:  # wrong options
         return f"{formatted()} (--help lists the options)", 2
     line = as_options("; ".join(part.strip() for part in str(error).splitlines() if part.strip()))
     if (code := getattr(error, "exit_code", None)) is not None:
         return line, code
     if isinstance(error, ModuleNotFoundError):
-        ours = (error.name or "").split(".")[0] in ("typer", "rich")
-        return (f'{error.name} is missing: pip install "deelbo[training]"' if ours else line), 2
+        of_command_line = (error.name or "").split(".")[0] in ("typer", "rich")
+        return (f'{error.name} is missing: pip install "deelbo[training]"' if of_command_line else line), 2
     if isinstance(error, OSError) and error.strerror:
         return f"{error.strerror}: {error.filename}" if error.filename else error.strerror, 2
     return (line, 2) if isinstance(error, (ValueError, OSError)) else (None, 1)

@@ -1,4 +1,4 @@
-"""The commands, each in a file of its own."""
+"""The application of all commands; each command is in a file of its own."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def common(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and stop.")
     ] = False,
     debug: Annotated[
-        bool, typer.Option("--debug", help="Show the traceback of an error; allowed anywhere in a command.")
+        bool, typer.Option("--debug", help="Show the traceback of an error; may stand anywhere in a command.")
     ] = False,
 ) -> None:
     """Fine-tune pretrained networks without a validation set: the regularisation is learned."""

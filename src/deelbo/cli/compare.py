@@ -1,4 +1,4 @@
-"""`deelbo compare`."""
+"""The command `deelbo compare`."""
 
 from __future__ import annotations
 
@@ -22,48 +22,57 @@ from deelbo.priors import PRIORS
 
 def compare(
     data: options.Data,
-    model: Annotated[str, typer.Option(help="Models as in deelbo finetune, with commas between them.")],
-    out: Annotated[Path, typer.Option(help="Folder for results.csv, results.md, compare.html and the records.")],
-    methods: Annotated[str, typer.Option(help=f"Methods with commas between them. {STRATEGIES.help()}")] = ",".join(
+    model: Annotated[str, typer.Option(help="Models as in deelbo finetune, separated by commas.")],
+    out: Annotated[
+        Path, typer.Option(help="Folder for results.csv, results.md, compare.html and the records of single runs.")
+    ],
+    methods: Annotated[str, typer.Option(help=f"Methods, separated by commas. {STRATEGIES.help()}")] = ",".join(
         STRATEGIES.names()
     ),
     task: options.Task = None,
     multilabel: options.Multilabel = False,
     class_weights: options.ClassWeights = "none",
     train_sizes: Annotated[
-        options.Text, options.option("Sizes of training subsets by class, such as 100,1000; everything if not given.")
+        options.Text,
+        options.option("Sizes of training subsets, such as 100,1000; the whole training set if not given."),
     ] = None,
-    seeds: Annotated[str, typer.Option(help="Seeds with commas between them; each has a training subset.")] = "1001",
-    priors: Annotated[str, typer.Option(help=f"Priors with commas between them. {PRIORS.help()}")] = "l2-sp",
+    seeds: Annotated[str, typer.Option(help="Seeds, separated by commas; each chooses a training subset.")] = "1001",
+    priors: Annotated[str, typer.Option(help=f"Priors, separated by commas. {PRIORS.help()}")] = "l2-sp",
     kappas: Annotated[
-        options.Text, options.option("Emphases of the data for de-elbo: numbers, D/N, or sweep for ten from 1 to D.")
+        options.Text,
+        options.option("Values of kappa for de-elbo: numbers, D/N, or sweep (ten from 1 to D); D/N if not given."),
     ] = None,
     records: Annotated[
-        Path | None, options.option("Folder where single runs are kept, to be shared; OUT/records if not given.")
+        Path | None,
+        options.option("Folder for the records of single runs, which comparisons may share; OUT/records if not given."),
     ] = None,
-    engine: Annotated[str, typer.Option(help=f"Where runs are made. {ENGINES.help()}")] = "local",
-    jobs: Annotated[int, typer.Option(help="Number of runs at a time on this machine, which share its threads.")] = 1,
+    engine: Annotated[str, typer.Option(help=f"Where to make the runs. {ENGINES.help()}")] = "local",
+    jobs: Annotated[
+        int, typer.Option(help="Number of runs at a time with the engine local; they share the threads.")
+    ] = 1,
     ray_address: Annotated[
-        options.Text, options.option("Address of a running Ray cluster; one is started here if not given.")
+        options.Text, options.option("Address of a running Ray cluster; one is started on this machine if not given.")
     ] = None,
-    cpus: Annotated[float, typer.Option(help="Number of cores for each run on Ray.")] = 1,
-    gpus: Annotated[float, typer.Option(help="Number of GPUs for each run on Ray.")] = 0,
+    cpus: Annotated[float, typer.Option(help="Number of cores for each run with the engine ray.")] = 1,
+    gpus: Annotated[float, typer.Option(help="Number of GPUs for each run with the engine ray.")] = 0,
     learning_rates: Annotated[
-        str, typer.Option(help="Candidates for the learning rate of all methods.")
+        str, typer.Option(help="Candidates for the learning rate, separated by commas, for all methods except map-bo.")
     ] = "0.1,0.01,0.001,0.0001",
     lr_search: Annotated[
         str, typer.Option(help="How de-elbo and elbo choose the learning rate: race or grid.")
     ] = "race",
     strengths: Annotated[
-        str, typer.Option(help="Candidates for the strengths alpha/N and beta/N of the grids.")
+        str, typer.Option(help="Candidates for the strengths alpha/N and beta/N of map-grid and la-clml.")
     ] = "0.01,0.001,0.0001,1e-5,1e-6,0",
     ptyl_variances: Annotated[
-        options.Text, options.option("Candidates for lambda of the grids with prior ptyl; 1,10,...,1e9 if not given.")
+        options.Text, options.option("Candidates for lambda with the prior ptyl; 1,10,...,1e9 if not given.")
     ] = None,
     bo_iterations: Annotated[
-        int | None, options.option("Number of runs of one map-bo; 35 for images, 11 for texts.")
+        int | None, options.option("Number of runs of a search by map-bo; 35 for images and 11 for texts if not given.")
     ] = None,
-    bo_runs: Annotated[int, typer.Option(help="Number of repetitions of map-bo.")] = 1,
+    bo_runs: Annotated[
+        int, typer.Option(help="Number of repetitions of the search by map-bo, from other random starts.")
+    ] = 1,
     clml_samples: Annotated[int, typer.Option(help="Number of draws at each temperature of la-clml.")] = 20,
     temperatures: Annotated[
         str, typer.Option(help="Candidates for the temperature of la-clml.")
@@ -85,7 +94,7 @@ def compare(
     precision: options.Precision = "no",
     quiet: options.Quiet = False,
 ) -> None:
-    """Compare methods on DATA: test results and time; finished runs are never repeated."""
+    """Compare methods on DATA by test results and time; finished runs are never repeated."""
     arguments = locals()
     limits = {
         "bo_iterations": bo_iterations,
@@ -127,7 +136,9 @@ def compare(
             page = compare_job(request, progress)
         except KeyboardInterrupt:
             again = shlex.join(["deelbo", *sys.argv[1:]])
-            raise Interrupted(f"interrupted; finished runs are kept, and the same command continues: {again}") from None
+            raise Interrupted(
+                f"interrupted; finished runs are kept, and the same command continues the comparison: {again}"
+            ) from None
     if not quiet:
         console = Console(soft_wrap=True, highlight=False, markup=False)
         console.print((out / "results.md").read_text())

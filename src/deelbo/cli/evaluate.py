@@ -1,4 +1,4 @@
-"""`deelbo evaluate`."""
+"""The command `deelbo evaluate`."""
 
 from __future__ import annotations
 
@@ -14,9 +14,11 @@ from deelbo.jobs.evaluate import Reading, evaluate_job
 
 def evaluate(
     run: options.Run,
-    data: Annotated[str, typer.Argument(help="Labelled data, as for finetune; their test part if they have one.")],
+    data: Annotated[
+        str, typer.Argument(help="Labelled data as for deelbo finetune; their test part is used if they have one.")
+    ],
     samples: options.Samples = 0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the metrics as JSON.")] = False,
     text_column: options.RunTextColumn = None,
     label_column: options.RunLabelColumn = None,
     data_dir: options.DataDir = None,

@@ -1,4 +1,4 @@
-"""`deelbo export`."""
+"""The command `deelbo export`."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from deelbo.result import load
 
 def export(
     run: options.Run,
-    folder: Annotated[Path, typer.Argument(help="A new folder for the network.")],
+    folder: Annotated[Path, typer.Argument(help="New folder for the network.")],
 ) -> None:
     """Write the plain network of RUN into FOLDER, for use without deelbo.
 
-    A Hugging Face model by its save_pretrained, any other as a safetensors state dict.
+    A Hugging Face model is written by its save_pretrained, any other as a safetensors state dict with model.json. The
+    outputs of a regression are in the units of the training targets.
     """
     load(run).export(folder)
     print(folder)

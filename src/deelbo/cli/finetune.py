@@ -1,4 +1,4 @@
-"""`deelbo finetune`."""
+"""The command `deelbo finetune`."""
 
 from __future__ import annotations
 
@@ -32,32 +32,42 @@ def finetune(
     class_weights: options.ClassWeights = "none",
     head: options.Head = None,
     weights: options.Weights = None,
-    method: Annotated[str, typer.Option(help=f"How to regularise. {METHODS.help()}")] = "de-elbo",
+    method: Annotated[str, typer.Option(help=f"Method of regularisation. {METHODS.help()}")] = "de-elbo",
     prior: Annotated[str, typer.Option(help=f"Prior over the weights. {PRIORS.help()}")] = "l2-sp",
     rank: Annotated[int, typer.Option(help="Number of deviations of the source task that the prior ptyl uses.")] = 5,
-    diagonal: Annotated[float, typer.Option(help="What the prior ptyl adds to its covariance's diagonal.")] = 0.1,
+    diagonal: Annotated[
+        float, typer.Option(help="Number that the prior ptyl adds to the diagonal of its covariance.")
+    ] = 0.1,
     prior_variances: Annotated[
-        options.Text, options.option("Fixed variances of method map, such as backbone=0.1,head=1; inf for none.")
+        options.Text,
+        options.option("Fixed prior variances for method map, such as backbone=0.1,head=1; inf for no penalty."),
     ] = None,
-    kappa: Annotated[float | None, options.option("How much the data are emphasised; D/N if not given.")] = None,
+    kappa: Annotated[
+        float | None,
+        options.option("Emphasis of the data in de-elbo; weights divided by examples (D/N), at least 1, if not given."),
+    ] = None,
     learning_rates: Annotated[
-        str, typer.Option(help="Candidates for the learning rate, with commas between them.")
+        str, typer.Option(help="Candidates for the learning rate, separated by commas.")
     ] = "0.1,0.01,0.001,0.0001",
     lr_search: Annotated[
-        str, typer.Option(help="race drops candidates early, grid trains each of them in full.")
+        str, typer.Option(help="How to choose the learning rate: race drops candidates early, grid trains all in full.")
     ] = "race",
     steps: options.Steps = None,
     batch_size: options.BatchSize = None,
-    optimizer: Annotated[str, typer.Option(help=f"Optimizer. {OPTIMIZERS.help()}")] = "sgd",
-    momentum: Annotated[float, typer.Option(help="Momentum of SGD.")] = 0.9,
-    clip: Annotated[float, typer.Option(help="Largest norm of the gradient; 0 for no limit.")] = 1.0,
+    optimizer: Annotated[str, typer.Option(help=f"Optimizer of the training. {OPTIMIZERS.help()}")] = "sgd",
+    momentum: Annotated[float, typer.Option(help="Momentum of the optimizer sgd.")] = 0.9,
+    clip: Annotated[
+        float, typer.Option(help="Largest norm of the gradient, which is clipped at it; 0 for no limit.")
+    ] = 1.0,
     init_scale: Annotated[float, typer.Option(help="Initial value of the posterior's scale.")] = 1e-4,
-    samples: Annotated[int, typer.Option(help="Number of draws for the final estimate of the objective.")] = 10,
+    samples: Annotated[
+        int, typer.Option(help="Number of draws from the posterior for the final estimate of the objective.")
+    ] = 10,
     refresh_batch_norm: Annotated[
-        bool, typer.Option(help="Estimate batch-normalisation statistics anew at the weights that are judged or kept.")
+        bool, typer.Option(help="Estimate batch-normalisation statistics anew after training and for the objective.")
     ] = True,
     train_size: Annotated[
-        int | None, options.option("Number of training examples to use, a random subset by class; all if not given.")
+        int | None, options.option("Number of training examples to use, a random subset; all if not given.")
     ] = None,
     test_fraction: options.TestFraction = None,
     seed: options.Seed = 0,
@@ -70,11 +80,11 @@ def finetune(
     skip_bad: options.SkipBad = False,
     device: options.Device = None,
     precision: options.Precision = "no",
-    log: Annotated[options.Text, options.option("Name of a tracker, such as tensorboard, for the curves.")] = None,
+    log: Annotated[options.Text, options.option("Name of a tracker for the curves, such as tensorboard.")] = None,
     checkpoint_seconds: options.CheckpointSeconds = 60.0,
     quiet: options.Quiet = False,
 ) -> None:
-    """Train a network on DATA and write the run's folder: weights, learned values, test results, report."""
+    """Train a network on DATA and write weights, learned values, test results and a report into the folder OUT."""
     arguments = locals()
     settings = {
         **options.settings(arguments),
@@ -98,12 +108,12 @@ def finetune(
             saved = (out / "run.json").exists()
             hint = f"the run is saved; the same command continues it: {again}" if saved else "nothing was trained yet"
             raise Interrupted(f"interrupted; {hint}") from None
-    if not quiet and os.environ.get("RANK", "0") == "0":  # of several processes, one speaks
+    if not quiet and os.environ.get("RANK", "0") == "0":  # only one of several processes prints
         _show(result, metrics, out)
 
 
 def _show(result: Result, metrics: Metrics | None, out: Path) -> None:
-    """Print what a run learned and where it is."""
+    """Print test results, learned values and speed of a run, and the path of its report."""
     table = Table(show_header=False, box=None)
     for name, value in (metrics or {}).items():
         table.add_row(f"test {name.replace('_', ' ')}", f"{value:.4f}")
@@ -121,7 +131,7 @@ def _show(result: Result, metrics: Metrics | None, out: Path) -> None:
 
 
 def _titles(result: Result) -> dict[str, str]:
-    """Names of what the method learned beside the prior variances."""
+    """Return the titles of what the method learned beside the prior variances, by name."""
     quantities = METHODS[result.settings.method].quantities
     return {quantity.column: quantity.title for quantity in quantities if quantity.charted}
 
@@ -130,4 +140,6 @@ def _variances(text: str) -> dict[str, float]:
     try:
         return {name.strip(): float(value) for name, value in (part.split("=") for part in text.split(","))}
     except ValueError as error:
-        raise ValueError(f"--prior-variances {text}: write backbone=0.1,head=1") from error
+        raise ValueError(
+            f"prior_variances={text!r}: write GROUP=NUMBER, separated by commas, such as backbone=0.1"
+        ) from error

@@ -1,4 +1,4 @@
-"""Options that several commands share, so that they mean and say the same everywhere."""
+"""Options that several commands share, with the same meaning and help text in all of them."""
 
 from __future__ import annotations
 
@@ -19,51 +19,51 @@ Text = str | None
 
 
 def option(help: str, *names: str) -> Any:
-    """Return an option whose default, None, says nothing to a user."""
+    """Return an option that does not show its default, None, in the help."""
     return typer.Option(*names, help=help, show_default=False)
 
 
 def numbers(name: str, text: str, kind: Any = float) -> tuple[Any, ...]:
-    """Read numbers with commas between them.
+    """Return the numbers in a text, which are separated by commas.
 
     Args:
         name: Name of the argument, for the error message.
-        text: What the user wrote.
-        kind: `float` or `int`.
+        text: Text that the user wrote.
+        kind: Type of the numbers, `float` or `int`.
 
     Raises:
-        ValueError: If one is not a number.
+        ValueError: If a part of the text is not a number.
     """
     try:
         return tuple(kind(part) for part in text.split(","))
     except ValueError as error:
-        raise ValueError(f"{name}={text}: write numbers with commas between them, such as 0.1,0.01") from error
+        raise ValueError(f"{name}={text}: write numbers separated by commas, such as 0.1,0.01") from error
 
 
 def words(name: str, text: str) -> tuple[str, ...]:
-    """Read words with commas between them.
+    """Return the words in a text, which are separated by commas.
 
     Args:
         name: Name of the argument, for the error message.
-        text: What the user wrote.
+        text: Text that the user wrote.
 
     Raises:
-        ValueError: If one is empty.
+        ValueError: If a word is empty.
     """
     parts = tuple(part.strip() for part in text.split(","))
     if not all(parts):
-        raise ValueError(f"{name}={text}: write words with commas between them")
+        raise ValueError(f"{name}={text}: write words separated by commas")
     return parts
 
 
 def chosen_task(task: str | None, multilabel: bool) -> str | None:
-    """Return the task of `--task` and `--multilabel`.
+    """Return the task that the options `--task` and `--multilabel` stand for.
 
     Raises:
         ValueError: If they contradict each other.
     """
     if multilabel and task not in (None, "multilabel"):
-        raise ValueError(f"task={task} and --multilabel at once")
+        raise ValueError(f"task={task} contradicts multilabel=True")
     return "multilabel" if multilabel else task
 
 
@@ -89,35 +89,56 @@ def _fields(kind: Any, arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 _TASKS = ", ".join(LIKELIHOODS[name].task for name in LIKELIHOODS)
 
-Run = Annotated[Path, typer.Argument(help="Folder of a finished run.")]
-Data = Annotated[str, typer.Argument(help="Folder of images, table of texts, or a name such as cifar10.")]
-Model = Annotated[str, typer.Option(help=f"Model to start from. {MODEL_SOURCES.help()} Or package.module:factory.")]
-Task = Annotated[Text, option(f"What to predict: {_TASKS}; recognised from the labels if not given.")]
-Multilabel = Annotated[bool, typer.Option("--multilabel", help="Short for --task multilabel.")]
-ClassWeights = Annotated[
-    str, typer.Option(help=f"{' or '.join(CLASS_WEIGHTS)}: balanced lets rare classes count as much as frequent ones.")
+Run = Annotated[Path, typer.Argument(help="Folder of a finished run, as deelbo finetune wrote it.")]
+Data = Annotated[str, typer.Argument(help="Folder of images, table of texts, or name of a dataset such as cifar10.")]
+Model = Annotated[
+    str,
+    typer.Option(
+        help=f"Model to start from, as SOURCE:NAME. {MODEL_SOURCES.help()} Or your own package.module:factory."
+    ),
 ]
-Head = Annotated[Text, option("Name of the classifier in the network; found automatically in most networks.")]
+Task = Annotated[Text, option(f"Task: {_TASKS}; recognised from the labels if not given.")]
+Multilabel = Annotated[
+    bool, typer.Option("--multilabel", help="Each example has any number of labels; short for --task multilabel.")
+]
+ClassWeights = Annotated[
+    str, typer.Option(help=f"{' or '.join(CLASS_WEIGHTS)}; balanced lets rare classes count as much as frequent ones.")
+]
+Head = Annotated[
+    Text, option("Name of the classifier in the network; found automatically in most networks if not given.")
+]
 Weights = Annotated[Text, option("Local safetensors file or state dict to start from instead of pretrained weights.")]
-Steps = Annotated[int | None, option("Number of steps of a full run; 6000 for images, 12000 for texts.")]
-BatchSize = Annotated[int | None, option("Number of examples in a step; 128 for images, 32 for texts.")]
-TestFraction = Annotated[float | None, option("Share of the data to hold out for testing, such as 0.2.")]
-ImageSize = Annotated[int | None, option("Height and width of images in pixels; the network's own if not given.")]
-Flip = Annotated[bool, typer.Option(help="Mirror images at random while training; not for digits or writing.")]
-MaxLength = Annotated[int | None, option("Number of tokens of a text at most; what the network takes, up to 512.")]
+Steps = Annotated[int | None, option("Number of training steps; 6000 for images and 12000 for texts if not given.")]
+BatchSize = Annotated[int | None, option("Number of examples in a step; 128 for images and 32 for texts if not given.")]
+TestFraction = Annotated[
+    float | None, option("Share of the data to hold out for testing, such as 0.2; none if not given.")
+]
+ImageSize = Annotated[int | None, option("Height and width of images in pixels; those of the network if not given.")]
+Flip = Annotated[bool, typer.Option(help="Mirror images at random in training; switch it off for digits and letters.")]
+MaxLength = Annotated[
+    int | None, option("Largest number of tokens of a text; as many as the network takes, up to 512, if not given.")
+]
 TextColumn = Annotated[str, typer.Option(help="Name of the column that holds the text.")]
 LabelColumn = Annotated[
-    str, typer.Option(help="Name of the column that holds the label; several with commas between them.")
+    str, typer.Option(help="Name of the column that holds the label, or several names separated by commas.")
 ]
-RunTextColumn = Annotated[Text, option("Name of the column that holds the text; as in training if not given.")]
-RunLabelColumn = Annotated[Text, option("Name of the column that holds the label; as in training if not given.")]
-DataDir = Annotated[Text, option("Folder where a named dataset is, or is downloaded to.")]
-SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Leave unreadable images and incomplete rows out.")]
-Device = Annotated[Text, option("Write cpu to stay off the GPU.")]
-Precision = Annotated[str, typer.Option(help="Precision of the network's passes: no (float32), fp16 or bf16.")]
-Seed = Annotated[int, typer.Option(help="Seed of everything random.")]
-CheckpointSeconds = Annotated[float, typer.Option(help="Seconds between two checkpoints.")]
+RunTextColumn = Annotated[Text, option("Name of the column that holds the text; the one of the training if not given.")]
+RunLabelColumn = Annotated[
+    Text, option("Name of the column that holds the label; the one of the training if not given.")
+]
+DataDir = Annotated[
+    Text, option("Folder where a dataset such as cifar10 is, or is downloaded to; ./data if not given.")
+]
+SkipBad = Annotated[
+    bool, typer.Option("--skip-bad", help="Leave out unreadable images and incomplete rows instead of stopping.")
+]
+Device = Annotated[Text, option("Device to compute on: cpu, or the GPU if there is one and nothing is given.")]
+Precision = Annotated[str, typer.Option(help="Mixed precision of the network: no (float32), fp16 or bf16.")]
+Seed = Annotated[int, typer.Option(help="Seed of everything that is random.")]
+CheckpointSeconds = Annotated[
+    float, typer.Option(help="Seconds between two checkpoints, from which an interrupted command continues.")
+]
 Samples = Annotated[
-    int, typer.Option(help="Number of draws from the posterior to average; 0 uses the mean weights alone.")
+    int, typer.Option(help="Number of draws from the posterior to average; 0 uses only the mean weights.")
 ]
-Quiet = Annotated[bool, typer.Option("--quiet", help="Show no progress.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Print no progress and, after training, no summary.")]

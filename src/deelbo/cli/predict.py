@@ -1,4 +1,4 @@
-"""`deelbo predict`."""
+"""The command `deelbo predict`."""
 
 from __future__ import annotations
 
@@ -20,12 +20,16 @@ def predict(
     run: options.Run,
     inputs: Annotated[
         list[str],
-        typer.Argument(help="Images and folders of images; tables of texts; - for the lines of standard input."),
+        typer.Argument(help="Images, folders of images, or tables of texts; - for the lines of standard input."),
     ],
     samples: options.Samples = 0,
-    top: Annotated[int, typer.Option(help="How many classes to name for each input.")] = 1,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, with the probabilities of all classes.")] = False,
-    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
+    top: Annotated[
+        int, typer.Option(help="Number of most probable classes to print for each input (classification).")
+    ] = 1,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print JSON, with the probabilities of all classes or labels.")
+    ] = False,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV; the columns of an input table are kept.")] = False,
     out: Annotated[Path | None, options.option("Write to a new .csv or .json file instead of printing.")] = None,
     text_column: options.TextColumn = "text",
     skip_bad: options.SkipBad = False,
@@ -36,7 +40,7 @@ def predict(
     if out is not None and out.exists():
         raise FileExistsError(f"{out} exists; choose a new file")
     if as_json and (as_csv or (out is not None and out.suffix == ".csv")):
-        raise ValueError("--json and CSV at once")
+        raise ValueError("the options --json and --csv (or a .csv file) contradict each other")
     rows = predict_job(
         run,
         inputs,

@@ -1,4 +1,4 @@
-"""`deelbo prior`: the posterior of a source task, for `--prior ptyl:FILE`."""
+"""The command `deelbo prior`: the posterior of a source task, for `--prior ptyl:FILE`."""
 
 from __future__ import annotations
 
@@ -19,11 +19,16 @@ from deelbo.priors import SourcePosterior
 
 
 def prior(
-    data: Annotated[str, typer.Argument(help="Source task: a folder of images, a table of texts, or a name.")] = "",
+    data: Annotated[
+        str, typer.Argument(help="Data of the source task: folder of images, table of texts, or name of a dataset.")
+    ] = "",
     model: options.Model = "",
-    out: Annotated[Path, typer.Option(help="A new file, NAME.safetensors.")] = Path("prior.safetensors"),
+    out: Annotated[Path, typer.Option(help="New file for the posterior; its name ends in .safetensors.")] = Path(
+        "prior.safetensors"
+    ),
     released: Annotated[
-        options.Text, options.option("Convert NAME_mean.pt, NAME_variance.pt and NAME_covmat.pt instead of training.")
+        options.Text,
+        options.option("Convert the released files NAME_mean.pt, NAME_variance.pt and NAME_covmat.pt; no training."),
     ] = None,
     task: options.Task = None,
     multilabel: options.Multilabel = False,
@@ -31,13 +36,13 @@ def prior(
     weights: options.Weights = None,
     steps: Annotated[int, typer.Option(help="Number of steps of SGD at a constant learning rate.")] = 2000,
     burn_in: Annotated[
-        int | None, options.option("Number of steps before the first snapshot; half of all if not given.")
+        int | None, options.option("Number of steps before the first snapshot; half of all steps if not given.")
     ] = None,
     every: Annotated[
-        int | None, options.option("Number of steps between snapshots; a fortieth of the rest if not given.")
+        int | None, options.option("Number of steps between snapshots; such that there are 40 if not given.")
     ] = None,
-    rank: Annotated[int, typer.Option(help="Number of deviations that are kept.")] = 20,
-    half: Annotated[bool, typer.Option("--half", help="Keep deviations in bfloat16, in half the space.")] = False,
+    rank: Annotated[int, typer.Option(help="Number of deviations from the mean to keep, the last ones.")] = 20,
+    half: Annotated[bool, typer.Option("--half", help="Store deviations in bfloat16, which halves the file.")] = False,
     learning_rate: Annotated[float, typer.Option(help="Constant learning rate of SGD.")] = 0.01,
     momentum: Annotated[float, typer.Option(help="Momentum of SGD.")] = 0.9,
     weight_decay: Annotated[float, typer.Option(help="Weight decay of SGD.")] = 0.0,
@@ -57,14 +62,14 @@ def prior(
     """Gather the posterior of a source task by SWAG, for `deelbo finetune --prior ptyl:FILE`."""
     arguments = locals()
     if not model:
-        raise ValueError("--model is needed: the network whose prior this is")
+        raise ValueError("--model is missing: the network that the prior is for")
     if released is not None:
         if data:
-            raise ValueError("either DATA or --released, not both")
+            raise ValueError("DATA and --released exclude each other")
         _show(convert_job(released, model, head, out), out, quiet)
         return
     if not data:
-        raise ValueError("which source task? DATA is missing (or --released NAME)")
+        raise ValueError("DATA is missing: the data of the source task (or --released NAME)")
     settings = {
         "steps": steps,
         "burn_in": burn_in,
@@ -103,9 +108,9 @@ def _show(posterior: SourcePosterior, out: Path, quiet: bool) -> None:
     spread = (sum(float(v.clamp(min=0).sum()) for v in posterior.variance.values()) / size) ** 0.5
     console = Console(soft_wrap=True, highlight=False, markup=False)
     console.print(f"{out}: {size:,} backbone weights, {posterior.rank} deviations, typical deviation {spread:.2g}")
-    made = posterior.notes["settings"]
-    command = ["deelbo", "finetune", "DATA", "--model", made["model"], "--prior", f"ptyl:{out}"]
+    settings = posterior.notes["settings"]
+    command = ["deelbo", "finetune", "DATA", "--model", settings["model"], "--prior", f"ptyl:{out}"]
     for name in ("head", "image_size", "max_length"):
-        command += [f"--{name.replace('_', '-')}", str(made[name])] if made.get(name) is not None else []
+        command += [f"--{name.replace('_', '-')}", str(settings[name])] if settings.get(name) is not None else []
     command += ["--rank", str(posterior.rank)] if posterior.rank < 5 else []
     console.print(f"use it: {shlex.join([*command, '--out', 'RUN'])}")

@@ -1,4 +1,4 @@
-"""What a person sees while a run goes on."""
+"""Progress of runs and comparisons in the terminal."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from deelbo._wording import duration
 from deelbo.cli.wording import as_options
 from deelbo.compare.results import leaders
 
-LINES = 30  # of the table of a comparison
+LINES = 30  # largest number of lines in the table of a comparison
 
 
 class RunProgress:
@@ -25,11 +25,11 @@ class RunProgress:
 
     Args:
         quiet: Whether to show nothing but warnings.
-        title: What stands before every line, where several runs follow each other.
+        title: Text before every line, to tell several runs apart.
     """
 
     def __init__(self, quiet: bool = False, title: str = "") -> None:
-        quiet = quiet or os.environ.get("RANK", "0") != "0"  # of several processes, one speaks
+        quiet = quiet or os.environ.get("RANK", "0") != "0"  # only one of several processes prints
         self.console = Console(stderr=True, quiet=quiet, highlight=False, soft_wrap=True, markup=False)
         self.title = title
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
@@ -81,7 +81,7 @@ class RunProgress:
 
     def _step(self, event: events.StepTaken) -> None:
         if self._steps == 0 and event.step > 1:
-            self._steps_planned -= event.step - 1  # continued: what was done before is not shown as to do
+            self._steps_planned -= event.step - 1  # a continued run: steps of an earlier command do not count
         self._steps += 1
         speed = f"{self._steps * self._batch / max(1e-9, time.monotonic() - self._began):.1f} examples/s"
         total = max(self._steps, self._steps_planned)
@@ -107,7 +107,7 @@ class RunProgress:
 
 
 class ComparisonProgress:
-    """Shows a comparison: a bar with the time left, what is running, and the best of each method so far.
+    """Shows a comparison: a bar with the time left, the present runs, and the best result of each method so far.
 
     Args:
         quiet: Whether to show nothing but warnings.

@@ -1,4 +1,4 @@
-"""`deelbo quickstart`."""
+"""The command `deelbo quickstart`."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from deelbo.run_folder import RunFolder
 from deelbo.specs import DataSpec, ModelSpec
 from deelbo.training.device import Execution
 
-TRAIN, TEST = 100, 500  # images
+TRAIN, TEST = 100, 500  # numbers of images
 SETTINGS = {"steps": 120, "batch_size": 32, "learning_rates": (0.1, 0.01)}
 
 
 def quickstart(
-    out: Annotated[Path, typer.Option(help="A new folder for the data and both runs.")] = Path("deelbo-quickstart"),
+    out: Annotated[Path, typer.Option(help="New folder for the data and both runs.")] = Path("deelbo-quickstart"),
     quiet: options.Quiet = False,
 ) -> None:
-    """See the point in two minutes, offline: 100 handwritten digits, a network pretrained on ImageNet.
+    """Try deelbo in a few minutes, offline: 100 handwritten digits, a network pretrained on ImageNet.
 
     ELBO and DE-ELBO learn the strength of the regularisation on the same 100 images, without a validation set.
     """
@@ -56,10 +56,10 @@ def quickstart(
 
 
 def write_digits(folder: Path) -> Path:
-    """Write scikit-learn's digits as a folder of images, some to train on and some to test on.
+    """Write scikit-learn's handwritten digits as a folder of training and test images, and return the folder.
 
     Raises:
-        FileExistsError: If the folder has images of somebody else.
+        FileExistsError: If the folder has other images.
     """
     datasets, Image = require("sklearn.datasets", "offline"), require("PIL.Image", "vision")
     images, labels = datasets.load_digits(return_X_y=True)

@@ -1,4 +1,4 @@
-"""`deelbo report`."""
+"""The command `deelbo report`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from deelbo.run_folder import RunFolder
 
 def report(
     run: options.Run,
-    data: Annotated[options.Text, options.option("Labelled data to test the run on first.")] = None,
+    data: Annotated[
+        options.Text, options.option("Labelled data for the test results of the report; those of the run if not given.")
+    ] = None,
     samples: options.Samples = 0,
     text_column: options.RunTextColumn = None,
     label_column: options.RunLabelColumn = None,
@@ -21,10 +23,10 @@ def report(
     skip_bad: options.SkipBad = False,
     quiet: options.Quiet = False,
 ) -> None:
-    """Write RUN/report.html again: curves, learned values, test results, single examples."""
+    """Write RUN/report.html again, with curves, learned values, test results and single examples."""
     folder = RunFolder(run)
     if folder.read()["status"] != "finished":
-        raise ValueError(f"{run} is an unfinished run; its report comes when it is finished")
+        raise ValueError(f"{run} is an unfinished run; its report is written when it is finished")
     assessment = None
     if data is not None:
         with RunProgress(quiet) as progress:

@@ -1,4 +1,4 @@
-"""`deelbo reproduce`: the paper's figures."""
+"""The command `deelbo reproduce`: figures of the paper."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def reproduce(
         for figure, about in FIGURES.items():
             print(f"{figure:8}{about}")
         if not show:
-            raise ValueError("which figure? (--list names them)")
+            raise ValueError("the name of the figure is missing; --list shows the names")
         return
     for file in make(name, out, seed, lambda text: None if quiet else print(f"  {text}", file=sys.stderr)):
         print(file)

@@ -1,4 +1,4 @@
-"""Messages of the library in the words of the command line: arguments become options."""
+"""Messages of the library for the command line: arguments become options."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Methods side by side on the user's own data: runs that are never repeated, a table, and test results over time."""
+"""Comparison of methods on the user's own data: finished runs are kept, and give tables and test results over time."""
 
 from deelbo.compare.comparison import Comparison, compare, make_problems
 from deelbo.compare.problem import Options, Problem, Trial

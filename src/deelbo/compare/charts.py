@@ -1,4 +1,4 @@
-"""Charts of a comparison: test results over time (Fig. 3 of the paper), and what kappa does."""
+"""Charts of a comparison: test results over time (Fig. 3 of the paper), and test results over kappa."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ MARKERS = ("o", "s", "^", "D", "v", "P")  # one for each training set
 
 @dataclass(frozen=True)
 class MethodCurves:
-    """What one method reaches over time.
+    """Test results of one method over time.
 
     Args:
         label: Name of the method in the legend.
-        colour: Number of its colour.
-        curves: Its curve on each training set, with the training set's number.
+        colour: Number of the method's colour.
+        curves: Number of each training set, with the method's curve on it.
     """
 
     label: str
@@ -33,7 +33,7 @@ def time_chart(methods: Sequence[MethodCurves], metric: Metric) -> str:
     """Draw the main metric on the test set over time.
 
     Args:
-        methods: What is drawn.
+        methods: Curves of the methods to draw.
         metric: The main metric.
     """
     figure, axes = new_figure()
@@ -64,21 +64,21 @@ def kappa_chart(rows: Sequence[dict[str, Any]], metric: Metric) -> str:
     """Draw a metric over kappa, one line for each training size; a ring is at D/N.
 
     Args:
-        rows: Rows of the method with several kappas, of one model and prior.
-        metric: What is drawn.
+        rows: Result rows of one model and prior, with several kappas.
+        metric: Metric to draw.
     """
     figure, axes = new_figure()
     factor = 100 if metric.percent else 1
     for number, size in enumerate(dict.fromkeys(row["train_size"] for row in rows)):
-        own = [row for row in rows if row["train_size"] == size and row.get(metric.name) is not None]
-        own.sort(key=lambda row: row["kappa"])
-        kappas = list(dict.fromkeys(row["kappa"] for row in own))
-        values = [[factor * row[metric.name] for row in own if row["kappa"] == kappa] for kappa in kappas]
-        colour, means = SERIES[number % len(SERIES)], [sum(some) / len(some) for some in values]
+        of_size = [row for row in rows if row["train_size"] == size and row.get(metric.name) is not None]
+        of_size.sort(key=lambda row: row["kappa"])
+        kappas = list(dict.fromkeys(row["kappa"] for row in of_size))
+        values = [[factor * row[metric.name] for row in of_size if row["kappa"] == kappa] for kappa in kappas]
+        colour, means = SERIES[number % len(SERIES)], [sum(group) / len(group) for group in values]
         axes.plot(kappas, means, color=colour, marker="o", markersize=4, label=f"N = {size}")
         axes.fill_between(kappas, [min(v) for v in values], [max(v) for v in values], color=colour, alpha=0.13)
         for kappa, mean in zip(kappas, means, strict=True):
-            if any(row["kappa"] == kappa and row["default_kappa"] for row in own):
+            if any(row["kappa"] == kappa and row["default_kappa"] for row in of_size):
                 axes.plot([kappa], [mean], marker="o", markersize=11, markerfacecolor="none", color=colour)
     axes.set_xscale("log")
     return finish(figure, axes, "κ (ring: D/N)", f"test {metric.title}" + (", %" if metric.percent else ""), above=3)

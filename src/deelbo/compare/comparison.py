@@ -1,4 +1,4 @@
-"""The loop of a comparison: ask every method what it wants, have it run, until nothing is wanted."""
+"""The loop of a comparison: ask every method which runs it needs and make them, until none is missing."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from deelbo.errors import FailedRunsError
 from deelbo.priors import make_recipe
 from deelbo.specs import DataSpec, ModelSpec
 
-POLL = 2.0  # seconds between looks at runs of other processes
-HOPELESS = 3  # failures at the beginning after which the rest is not tried
+POLL = 2.0  # seconds between two checks of runs that other processes make
+HOPELESS = 3  # if so many runs fail before one succeeds, the rest is not tried
 
 
 @dataclass
@@ -28,7 +28,7 @@ class Entry:
     """One method on one problem.
 
     Args:
-        problem: What is to be solved.
+        problem: The problem that the method solves.
         strategy: The method.
         known: The records of finished runs.
     """
@@ -40,18 +40,18 @@ class Entry:
     _missing: list[Trial] = field(default_factory=list)
 
     def plan(self) -> Plan:
-        """Return what the method wants; thought over only when one of its missing runs is there."""
+        """Return the method's plan, which is made anew only when one of its missing runs is finished."""
         if self._plan is None or any(self.known(trial) is not None for trial in self._missing):
             self._plan = self.strategy.plan(self.problem, self.known)
             self._missing = [trial for trial in self._plan.trials if self.known(trial) is None]
         return self._plan
 
     def records(self) -> list[Record]:
-        """Return the finished runs."""
+        """Return the records of the method's finished runs."""
         return [record for trial in self.plan().trials if (record := self.known(trial)) is not None]
 
     def finished(self) -> bool:
-        """Tell whether the method has its answer."""
+        """Tell whether the final runs of the method are known and finished."""
         finals = self.plan().finals
         return bool(finals) and all(self.known(final) is not None for final in finals)
 
@@ -67,17 +67,17 @@ def make_problems(
     test_size: int | None = None,
     precision: str = "no",
 ) -> list[Problem]:
-    """Return models x priors x training sizes x seeds, after reading the data.
+    """Return a problem for each combination of model, prior, training size and seed, after reading the data.
 
     Args:
-        data_spec: Which data.
-        model_specs: Which models.
-        options: How much the methods may spend.
+        data_spec: Specification of the data.
+        model_specs: Specifications of the models.
+        options: Settings of the methods.
         priors: Names of priors, as in `Settings`.
-        train_sizes: Sizes of training subsets by class; None for everything.
-        seeds: Seeds, each of a training subset.
+        train_sizes: Sizes of training subsets, which keep the proportions of classes; None for the whole training set.
+        seeds: Seeds; each chooses a training subset and is the seed of its runs.
         test_size: Number of test examples to use; None for all.
-        precision: Precision of autocast.
+        precision: Precision of autocast: "no", "fp16" or "bf16".
 
     Raises:
         ValueError: If there is no test set, a subset is too large or too small, or a setting is wrong.
@@ -85,8 +85,8 @@ def make_problems(
     models = [spec.model for spec in model_specs]
     for name, values in (("models", models), ("priors", priors), ("train_sizes", train_sizes), ("seeds", seeds)):
         if len(set(values)) != len(values):
-            raise ValueError(f"{name} has a value twice: {', '.join(str(value) for value in values)}")
-    read_data.cache_clear()  # files may have changed since
+            raise ValueError(f"{name}={','.join(str(value) for value in values)} has a value twice")
+    read_data.cache_clear()  # files may have changed since an earlier call
     inspect_model.cache_clear()
     data = read_data(data_spec, test_size)
     content = data_fingerprint(data)
@@ -95,7 +95,7 @@ def make_problems(
     for model_spec, prior in itertools.product(model_specs, priors):
         inspected, fingerprint = inspect_model(model_spec, data_spec, test_size)
         recipe = make_recipe(prior)
-        recipe.make(inspected, model_spec.head)  # what it refuses, it refuses now
+        recipe.make(inspected, model_spec.head)  # so that a bad prior or head is refused before any run
         for size, seed in itertools.product(train_sizes, seeds):
             train = split(data, size, None, seed).train
             strata = data.targets.strata(train.labels)
@@ -119,11 +119,11 @@ def make_problems(
 
 
 class Comparison:
-    """Methods on problems, as far as their runs are known.
+    """All methods on all problems, with the runs that are known so far.
 
     Args:
-        problems: What is to be solved.
-        records: Folder of the records of single runs.
+        problems: The problems that every method solves.
+        records: Records of single runs.
     """
 
     def __init__(self, problems: Sequence[Problem], records: Records) -> None:
@@ -132,9 +132,9 @@ class Comparison:
         self.entries = [Entry(problem, strategy, self.known) for problem, strategy in pairs]
 
     def wanted(self) -> list[Trial]:
-        """Return the runs that are wanted now and not finished, each once.
+        """Return the runs that are needed now and not finished, each once.
 
-        The methods take turns: one that can only go step by step must not wait until the grids are through.
+        The methods take turns, so that one which needs its runs one after the other does not wait for all grids.
         """
         missing = [[trial for trial in entry.plan().trials if self.known(trial) is None] for entry in self.entries]
         turns = (trial for turn in itertools.zip_longest(*missing) for trial in turn if trial is not None)
@@ -144,13 +144,13 @@ class Comparison:
         """Estimate the time for what is left, from the mean cost of each method's runs so far.
 
         Args:
-            running: How far the present runs are.
-            slots: Runs at a time.
+            running: Finished fraction of each present run, by key.
+            slots: Number of runs at a time.
         """
-        every = [sum(record["seconds"].values()) for entry in self.entries for record in entry.records()]
-        if not every:
+        all_costs = [sum(record["seconds"].values()) for entry in self.entries for record in entry.records()]
+        if not all_costs:
             return None
-        mean, total = sum(every) / len(every), 0.0
+        mean, total = sum(all_costs) / len(all_costs), 0.0
         seen: set[str] = set()
         for entry in self.entries:
             plan, costs = entry.plan(), [sum(record["seconds"].values()) for record in entry.records()]
@@ -161,26 +161,26 @@ class Comparison:
         return max(0.0, total - mean * sum(running.values())) / slots
 
     def counts(self) -> tuple[int, int]:
-        """Return how many runs are finished, and how many there will be; what methods share counts once."""
+        """Return how many runs are finished, and how many there will be; a run that methods share counts once."""
         planned = {trial.key: trial for entry in self.entries for trial in entry.plan().trials}
         unknown = sum(entry.plan().expected - len(entry.plan().trials) for entry in self.entries)
         return sum(self.known(trial) is not None for trial in planned.values()), len(planned) + unknown
 
 
 def compare(comparison: Comparison, engine: Engine, listener: events.Listener = events.ignore) -> None:
-    """Have all runs made that the comparison lacks.
+    """Make all runs that the comparison lacks.
 
     Args:
-        comparison: What is wanted.
-        engine: Where runs are made; it is closed in the end.
+        comparison: The comparison, which knows its missing runs.
+        engine: Engine that makes the runs; it is closed in the end.
         listener: Called with a `ComparisonState` again and again, and with notes.
 
     Raises:
-        FailedRunsError: If runs failed; all others are finished then, unless the first few failed.
+        FailedRunsError: If runs failed, after all others are finished; at once if the first few runs failed.
     """
     running: dict[str, Trial] = {}
     failed: dict[str, str] = {}
-    waiting: dict[str, float] = {}  # runs of other processes, and when to look again
+    waiting: dict[str, float] = {}  # runs that other processes make, and when to check again
     succeeded = False
     try:
         while True:
@@ -197,7 +197,7 @@ def compare(comparison: Comparison, engine: Engine, listener: events.Listener = 
             seconds_left = comparison.seconds_left(progress, engine.slots)
             listener(events.ComparisonState(comparison, now_running, seconds_left))
             if not running:
-                time.sleep(POLL)  # all that is left is being made by others
+                time.sleep(POLL)  # other processes make all that is left
             for outcome in engine.wait(1.0):
                 trial = running.pop(outcome.key)
                 if outcome.status == BUSY:

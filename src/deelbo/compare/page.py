@@ -1,4 +1,4 @@
-"""`compare.html`: one file that needs nothing else, from the records of a comparison."""
+"""`compare.html`: a self-contained page, made from the records of a comparison."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from deelbo.report.page import render
 
 
 def write_page(comparison: Comparison, rows: list[Row], folder: Path) -> Path:
-    """Write the page of a comparison, as far as it is finished.
+    """Write the page of a comparison with the results so far.
 
     Args:
         comparison: The comparison, with its records.
-        rows: A row for every finished answer.
+        rows: Result rows, one for every finished search.
         folder: Folder for the page.
 
     Returns:
@@ -67,28 +67,32 @@ def _facts(comparison: Comparison, rows: list[Row], name: str) -> dict[str, Any]
 
 
 def _cost(comparison: Comparison) -> dict[str, str]:
-    """What all runs cost together, each counted once."""
-    found = {record["key"]: record for entry in comparison.entries for record in entry.records()}
-    seconds = sum(v for r in found.values() for part, v in r["seconds"].items() if part != "test")
-    equivalents = sum(record["runs"] for record in found.values())
-    return {"runs": str(len(found)), "equivalents": f"{equivalents:.3g}", "time": duration(seconds)}
+    """Return what all runs cost together, each counted once."""
+    records = {record["key"]: record for entry in comparison.entries for record in entry.records()}
+    seconds = sum(v for r in records.values() for part, v in r["seconds"].items() if part != "test")
+    equivalents = sum(record["runs"] for record in records.values())
+    return {"runs": str(len(records)), "equivalents": f"{equivalents:.3g}", "time": duration(seconds)}
 
 
 def _cards(rows: list[Row]) -> list[dict[str, str]]:
-    """The reference (DE-ELBO) beside each rival by its own choice: difference of the main metric, and of the time."""
+    """Return a card for each rival: how the reference (DE-ELBO) differs from it in the main metric and in time."""
 
-    def place(row: Row) -> tuple[Any, ...]:
+    def problem_of(row: Row) -> tuple[Any, ...]:
         return row["model"], row["prior"], row["train_size"], row["seed"]
 
-    reference = {place(r): r for r in rows if r["role"] == "reference" and r["default_kappa"] and not r["diverged"]}
+    reference = {
+        problem_of(r): r for r in rows if r["role"] == "reference" and r["default_kappa"] and not r["diverged"]
+    }
     cards = []
     for method in dict.fromkeys(row["method"] for row in rows if row["role"] == "rival"):
-        rivals = [row for row in rows if row["method"] == method and not row["diverged"] and place(row) in reference]
-        pairs = [(reference[place(row)], row) for row in rivals]
+        rivals = [
+            row for row in rows if row["method"] == method and not row["diverged"] and problem_of(row) in reference
+        ]
+        pairs = [(reference[problem_of(row)], row) for row in rivals]
         if pairs:
             metric = main_metric(pairs[0][0]["likelihood"])
-            gain = sum(own[metric.name] - row[metric.name] for own, row in pairs) / len(pairs)
-            faster = sum(row["seconds"] for _, row in pairs) / sum(own["seconds"] for own, _ in pairs)
+            gain = sum(ours[metric.name] - rival[metric.name] for ours, rival in pairs) / len(pairs)
+            faster = sum(rival["seconds"] for _, rival in pairs) / sum(ours["seconds"] for ours, _ in pairs)
             unit = "points" if metric.percent else metric.title
             title = f"{unit}, {pairs[0][0]['method']} against {method}, at {faster:.1f} times its speed"
             cards.append({"value": f"{100 * gain:+.1f}" if metric.percent else f"{gain:+.3g}", "title": title})
@@ -96,7 +100,7 @@ def _cards(rows: list[Row]) -> list[dict[str, str]]:
 
 
 def _panels(comparison: Comparison) -> list[dict[str, str]]:
-    """One chart of the main metric over time for each model, prior and size."""
+    """Return a chart of the main metric over time for each model, prior and training size."""
     panels: dict[tuple[str, str, int], dict[str, MethodCurves]] = {}
     seeds: dict[int, int] = {}
     for entry in comparison.entries:
@@ -115,16 +119,16 @@ def _panels(comparison: Comparison) -> list[dict[str, str]]:
 
 
 def _sweeps(rows: list[Row]) -> list[dict[str, str]]:
-    """The main metric and NLL over kappa, where several were tried."""
+    """Return charts of the main metric and NLL over kappa, for models and priors with several kappas."""
     charts = []
     for model, prior in dict.fromkeys((row["model"], row["prior"]) for row in rows):
-        own = [
+        reference_rows = [
             row
             for row in rows
             if (row["model"], row["prior"], row["role"]) == (model, prior, "reference") and not row["diverged"]
         ]
-        if len({row["label"] for row in own}) > 1:
-            likelihood = own[0]["likelihood"]
+        if len({row["label"] for row in reference_rows}) > 1:
+            likelihood = reference_rows[0]["likelihood"]
             for metric in (main_metric(likelihood), metrics_of(likelihood)["nll"]):
-                charts.append({"title": f"{model}, {prior}", "chart": kappa_chart(own, metric)})
+                charts.append({"title": f"{model}, {prior}", "chart": kappa_chart(reference_rows, metric)})
     return charts

@@ -1,4 +1,4 @@
-"""What is compared: a problem that every method solves, and the single training runs that they spend on it."""
+"""Problems that every method of a comparison solves, and the single training runs (trials) that they need."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ from deelbo.priors import SearchAxis, make_recipe, short_name
 from deelbo.specs import DataSpec, ModelSpec
 from deelbo.training.settings import SEARCHES, Settings
 
-RECORD = 2  # to be raised when training itself changes, so that older results count no longer
+RECORD = 2  # version of training; raise it when training changes, so that older records are not used
 STRENGTHS = (0.01, 0.001, 0.0001, 1e-5, 1e-6, 0.0)  # the paper's grid of alpha/N and beta/N
-PTYL_VARIANCES = tuple(10.0**k for k in range(10))  # and of lambda with the prior PTYL
+PTYL_VARIANCES = tuple(10.0**k for k in range(10))  # the paper's grid of lambda with the prior PTYL
 
 
 @dataclass(frozen=True)
 class Options:
-    """How much the methods may spend; the defaults are the paper's.
+    """Settings of the methods, such as grids and numbers of runs; the defaults are the paper's.
 
     Args:
         methods: Names of the methods in the registry of strategies.
         settings: Fields of `Settings` that all runs share, such as steps and batch_size.
-        learning_rates: Candidates for the learning rate of all methods that choose among some.
+        learning_rates: Candidates for the learning rate, for all methods except Bayesian optimisation.
         lr_search: How "de-elbo" and "elbo" choose the learning rate: "race" or "grid".
-        kappas: Emphases of the data that "de-elbo" is run with; None stands for D/N.
+        kappas: Values of kappa (emphasis of the data) that "de-elbo" is run with; None stands for D/N.
         strengths: Candidates for the strengths alpha/N and beta/N of the grids; 0 for no regularisation.
         ptyl_variances: Candidates for lambda with the prior PTYL.
         bo_iterations: Number of runs of one Bayesian optimisation.
-        bo_runs: Number of repetitions of it, each from another random start.
-        clml_samples: Number of draws for the conditional marginal likelihood.
-        temperatures: Candidates for the temperature of those draws.
+        bo_runs: Number of repetitions of the Bayesian optimisation, each from another random start.
+        clml_samples: Number of draws at each temperature for the conditional marginal likelihood.
+        temperatures: Candidates for the temperature of the conditional marginal likelihood's draws.
     """
 
     methods: tuple[str, ...]
@@ -57,32 +57,31 @@ class Options:
         for name, lowest in (("strengths", 0.0), ("ptyl_variances", math.ulp(0.0)), ("learning_rates", math.ulp(0.0))):
             values = getattr(self, name)
             if not values or not all(lowest <= v < math.inf for v in values) or len(set(values)) != len(values):
-                raise ValueError(
-                    f"{name} must be different positive numbers, not {', '.join(f'{v:g}' for v in values)}"
-                )
+                text = ",".join(f"{v:g}" for v in values) or "none"
+                raise ValueError(f"{name}={text}: there is no value, one out of range, or one given twice")
         for name in ("bo_iterations", "bo_runs", "clml_samples"):
             if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
+                raise ValueError(f"{name}={getattr(self, name)}, but it must be at least 1")
         if not self.kappas or not all(kappa is None or 0 < kappa < math.inf for kappa in self.kappas):
-            raise ValueError(f"kappas must be positive numbers, not {self.kappas}")
+            raise ValueError(f"kappas={','.join(map(str, self.kappas))}, but they must be positive numbers")
         if not self.temperatures or not all(0 < t < math.inf for t in self.temperatures):
-            raise ValueError(f"temperatures must be positive numbers, not {self.temperatures}")
+            raise ValueError(f"temperatures={','.join(map(str, self.temperatures))}, but they must be positive numbers")
 
 
 @dataclass(frozen=True)
 class Trial:
-    """One training run: all that its result depends on.
+    """One training run, defined by all that its result depends on.
 
     Args:
-        data_spec: Which data, and how many of them to train on.
-        model_spec: Which model.
-        data: Fingerprint of all data, for training and testing.
-        network: Fingerprint of the pretrained network, how it reads its inputs, and the prior's file.
+        data_spec: Specification of the data, with the number of training examples.
+        model_spec: Specification of the model.
+        data: Hash of all examples, for training and testing.
+        network: Hash of the pretrained network, the format of its inputs, and the prior's file.
         settings: Settings of the run; its seed also chooses the training subset.
-        held_out: Whether a fifth of the training set is kept for validation.
-        clml: Number of draws and temperatures for the conditional marginal likelihood of that fifth.
+        held_out: Whether a fifth of the training set is held out for validation.
+        clml: Number of draws, and temperatures, for the conditional marginal likelihood of that fifth; None without it.
         test_size: Number of test examples to use; None for all.
-        precision: Precision of autocast.
+        precision: Precision of autocast: "no", "fp16" or "bf16".
     """
 
     data_spec: DataSpec
@@ -96,7 +95,7 @@ class Trial:
     precision: str = "no"
 
     def identity(self) -> dict[str, Any]:
-        """Return what makes two runs the same: the content of the data and of the network, not where they are."""
+        """Return all that makes two runs the same: the content of data and network, not their paths."""
         settings = {**self.settings.as_dict(), "prior": self.settings.prior.partition(":")[0]}
         return {
             "record": RECORD,
@@ -115,12 +114,12 @@ class Trial:
 
     @cached_property
     def key(self) -> str:
-        """A hash of the identity: the name of the record."""
+        """Hash of the identity, which is the name of the run's record."""
         text = json.dumps(self.identity(), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:24]
 
     def describe(self) -> str:
-        """Return a few words for progress and messages."""
+        """Return a short description of the run for progress and messages."""
         settings = self.settings
         rates = ",".join(f"{rate:.3g}" for rate in settings.learning_rates)
         variances = "".join(f", {name} {value:.3g}" for name, value in (settings.prior_variances or {}).items())
@@ -132,27 +131,27 @@ class Trial:
 
 
 def model_name(spec: str) -> str:
-    """Return a model's name without the folders that it is in."""
+    """Return a model's name without the folders of its path."""
     prefix, _, name = spec.partition(":")
     return f"{prefix}:{Path(name).name}" if Path(name).is_absolute() else spec
 
 
 @dataclass(frozen=True)
 class Problem:
-    """A training set, a model and a prior: what every method makes a trained network of.
+    """A training set, a model and a prior, from which every method makes a trained network.
 
     Args:
-        data_spec: Which data, and how many of them to train on.
-        model_spec: Which model.
-        data: Fingerprint of all data, for training and testing.
-        network: Fingerprint of the pretrained network, how it reads its inputs, and the prior's file.
+        data_spec: Specification of the data, with the number of training examples.
+        model_spec: Specification of the model.
+        data: Hash of all examples, for training and testing.
+        network: Hash of the pretrained network, the format of its inputs, and the prior's file.
         prior: Name of the prior, as in `Settings`.
         seed: Seed of the training subset and of everything random.
         number: N, the size of the training set.
-        held_out: How many of them the searches hold out.
-        options: How much the methods may spend.
+        held_out: Number of training examples that searches hold out.
+        options: Settings of the methods.
         test_size: Number of test examples to use; None for all.
-        precision: Precision of autocast.
+        precision: Precision of autocast: "no", "fp16" or "bf16".
     """
 
     data_spec: DataSpec
@@ -173,7 +172,7 @@ class Problem:
         return self.trial().settings.likelihood
 
     def trial(self, **settings: Any) -> Trial:
-        """Return a run on the whole training set, with some settings."""
+        """Return a run on the whole training set, with some settings changed."""
         chosen = Settings(**{**self.options.settings, "prior": self.prior, "seed": self.seed, **settings})
         return Trial(
             data_spec=self.data_spec,
@@ -186,7 +185,7 @@ class Problem:
         )
 
     def point(self, values: tuple[float, ...], rate: float, whole: bool, clml: bool = False) -> Trial:
-        r"""Return a MAP run.
+        r"""Return a MAP run, one point of a search.
 
         Args:
             values: A number for each axis of `search_axes`: a strength alpha/N, where the loss is mean NLL +
@@ -194,7 +193,7 @@ class Problem:
                 the variance itself, as the axis says.
             rate: Learning rate.
             whole: Whether to train on the whole training set, or on four fifths.
-            clml: Whether the conditional marginal likelihood of the held-out fifth is wanted.
+            clml: Whether to compute the conditional marginal likelihood of the held-out fifth.
         """
         number = self.number if whole else self.number - self.held_out
         variances = {
@@ -208,12 +207,12 @@ class Problem:
 
     @property
     def search_axes(self) -> tuple[SearchAxis, ...]:
-        """What searches vary of the prior.
+        """The numbers of the prior that searches vary.
 
         Raises:
             ValueError: If the prior has too many variances for a search.
         """
         axes = make_recipe(self.prior).search_axes
         if not axes:
-            raise ValueError(f"prior={self.prior!r} has too many variances for methods that search")
+            raise ValueError(f"prior={self.prior!r} has too many variances for methods that search for them")
         return axes

@@ -1,10 +1,10 @@
 """Results of single training runs, each in a file named by the hash of its settings.
 
-KEY.json            a finished run, written in one instant
-locks/KEY           held by the process that is at work on it
-work/KEY/           its checkpoints, until it is finished
-proposals/KEY.json  what a Bayesian optimisation wants next, by the hash of what it has seen
-journal.jsonl       a line when a run begins and when it ends
+KEY.json            the record of a finished run, written in one instant
+locks/KEY           file that the process which makes the run has locked
+work/KEY/           checkpoints of a run, until it is finished
+proposals/KEY.json  next point of a Bayesian optimisation, by the hash of the points and results before it
+journal.jsonl       a line for the beginning and for the end of each run
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Records:
     """A folder of records, shared by any number of processes and comparisons.
 
     Args:
-        folder: Made when first written to.
+        folder: Path of the folder; it is made when it is first written to.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -53,24 +53,24 @@ class Records:
         return record
 
     def put(self, key: str, record: Record) -> None:
-        """Keep a finished run, and let its checkpoints go."""
+        """Write the record of a finished run, and delete its checkpoints."""
         write_json(self.folder / f"{key}.json", record)
         shutil.rmtree(self.work(key), ignore_errors=True)
 
     def work(self, key: str) -> Path:
-        """Return where a run keeps its checkpoints."""
+        """Return the folder of a run's checkpoints."""
         return self.folder / "work" / key
 
     def tidy(self) -> None:
-        """Let the checkpoints of finished runs go, if a process died just before it could."""
-        for place in (self.folder / "work").glob("*"):
-            if (self.folder / "locks" / place.name).exists() and (self.folder / f"{place.name}.json").exists():
-                shutil.rmtree(place, ignore_errors=True)
+        """Delete the checkpoints of finished runs, which a process leaves if it dies before it can delete them."""
+        for work in (self.folder / "work").glob("*"):
+            if (self.folder / "locks" / work.name).exists() and (self.folder / f"{work.name}.json").exists():
+                shutil.rmtree(work, ignore_errors=True)
 
     @contextmanager
     def claim(self, key: str) -> Iterator[bool]:
-        """Give whether this process may work on a run; the system ends a claim with the process that had it."""
-        # A lock's file stays: who deletes one may delete it under a third process's hands.
+        """Lock a run inside the block; yields False if another process has locked it. A lock ends with its process."""
+        # The lock's file is never deleted, because another process may have locked it by then.
         path = self.folder / "locks" / key
         path.parent.mkdir(parents=True, exist_ok=True)
         lock = filelock.FileLock(path)
@@ -85,19 +85,19 @@ class Records:
             lock.release()
 
     def note(self, key: str, event: str) -> None:
-        """Write a line of the journal."""
+        """Write a line about a run into the journal."""
         line = {"time": time.time(), "process": os.getpid(), "event": event, "key": key}
         self.folder.mkdir(parents=True, exist_ok=True)
-        with (self.folder / "journal.jsonl").open("a") as file:  # short lines are appended whole
+        with (self.folder / "journal.jsonl").open("a") as file:  # short lines are appended in one piece
             file.write(json.dumps(line) + "\n")
 
     def proposal(self, key: str) -> Any:
-        """Return what was proposed for this history, if something was."""
+        """Return the point that was proposed under this key, if there is one."""
         path = self.folder / "proposals" / f"{key}.json"
         return read_json(path) if path.is_file() else None
 
     def keep_proposal(self, key: str, value: Any) -> None:
-        """Keep a proposal, so that an interrupted search goes on with the same one."""
+        """Store a proposed point, so that an interrupted search continues with the same one."""
         write_json(self.folder / "proposals" / f"{key}.json", value)
 
 

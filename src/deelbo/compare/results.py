@@ -1,4 +1,4 @@
-"""What a comparison found, as rows, as tables like the paper's, and as curves."""
+"""The results of a comparison as rows, and as tables like the paper's."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ class Shown:
     """How a column is shown in the tables.
 
     Args:
-        title: Title of its table.
-        show: Returns a value as text.
-        best: Picks the best of several values; None if none is better.
+        title: Title of the column's table.
+        show: Function that returns a value as text.
+        best: Function that returns the best of several values; None if no value is better than another.
     """
 
     title: str
@@ -55,7 +55,7 @@ def shown_columns(likelihood: str) -> dict[str, Shown]:
 
 
 def rows_of(comparison: Comparison) -> list[Row]:
-    """Return a row for every finished answer: task, method, what it reached and what it cost."""
+    """Return a row for every finished search: problem, method, test results and cost."""
     return [row for entry in comparison.entries if entry.finished() for row in _rows(entry)]
 
 
@@ -98,7 +98,7 @@ def _rows(entry: Entry) -> list[Row]:
 
 
 def default_kappa(entry: Entry) -> bool:
-    """Tell whether a method runs as it is meant: with kappa = D/N, or the only kappa that was asked for."""
+    """Tell whether a method runs with kappa = D/N, or with the only kappa that was asked for."""
     return entry.strategy.kappa is None or len(entry.problem.options.kappas) == 1
 
 
@@ -114,7 +114,7 @@ def label(entry: Entry) -> str:
 def leaders(comparison: Comparison) -> list[list[str]]:
     """Return, for each method on each problem, how many runs are done and the test result of its best one so far.
 
-    What is at work comes first, then what waits, then what is finished.
+    Searches with some finished runs come first, then those without any, then finished searches.
     """
     lines = []
     for entry in sorted(comparison.entries, key=lambda entry: (entry.finished(), not entry.records())):
@@ -138,11 +138,11 @@ def write_results(comparison: Comparison, folder: Path) -> list[Row]:
     """Write `results.csv` and `results.md`.
 
     Args:
-        comparison: The comparison, as far as it is finished.
+        comparison: The comparison, finished or not.
         folder: Folder for the files.
 
     Returns:
-        A row for every finished answer.
+        A row for every finished search.
     """
     rows = rows_of(comparison)
     metrics = list(metrics_of(comparison.entries[0].problem.likelihood))
@@ -154,13 +154,13 @@ def write_results(comparison: Comparison, folder: Path) -> list[Row]:
 
 @dataclass(frozen=True)
 class ResultTable:
-    """One metric of one model.
+    """A table of one metric for one model.
 
     Args:
         title: Model and metric.
         head: Names of the columns.
-        cells: Prior, method, and "mean (min-max)" over seeds and repetitions for each training size.
-        best: Row and column of the best cell of each training size, where one is best.
+        cells: Rows with prior, method, and for each training size "mean (min-max)" over seeds and repetitions.
+        best: Row and column of the best cells of each training size.
     """
 
     title: str
@@ -172,25 +172,27 @@ class ResultTable:
 def tables(rows: Sequence[Row]) -> Iterator[ResultTable]:
     """Yield a table for each model and metric."""
     for model in _different(rows, "model"):
-        own = [row for row in rows if row["model"] == model]
-        sizes = _different(own, "train_size")
-        lines = list(dict.fromkeys((row["prior"], row["label"]) for row in own))
-        found = {
-            (line, size): [row for row in own if (row["prior"], row["label"], row["train_size"]) == (*line, size)]
+        of_model = [row for row in rows if row["model"] == model]
+        sizes = _different(of_model, "train_size")
+        lines = list(dict.fromkeys((row["prior"], row["label"]) for row in of_model))
+        by_cell = {
+            (line, size): [row for row in of_model if (row["prior"], row["label"], row["train_size"]) == (*line, size)]
             for line in lines
             for size in sizes
         }
-        for metric, shown in shown_columns(own[0]["likelihood"]).items():
+        for metric, shown in shown_columns(of_model[0]["likelihood"]).items():
             cells: list[list[str]] = [list(line) for line in lines]
             best: set[tuple[int, int]] = set()
             for column, size in enumerate(sizes, 2):
-                values = [[row.get(metric) for row in found[line, size]] for line in lines]
-                for cell, each in zip(cells, values, strict=True):
-                    cell.append(summary(each, shown.show))
+                values = [[row.get(metric) for row in by_cell[line, size]] for line in lines]
+                for cell, repeated in zip(cells, values, strict=True):
+                    cell.append(summary(repeated, shown.show))
                 means = {
-                    row_number: mean for row_number, each in enumerate(values) if (mean := _mean(each)) is not None
+                    row_number: mean
+                    for row_number, repeated in enumerate(values)
+                    if (mean := _mean(repeated)) is not None
                 }
-                complete = len({len(each) for each in values if each}) <= 1  # no means over different training sets
+                complete = len({len(repeated) for repeated in values if repeated}) <= 1  # else means are not comparable
                 if shown.best is not None and means and complete:
                     top = shown.best(means.values())
                     best |= {(row_number, column) for row_number, mean in means.items() if mean == top}

@@ -34,7 +34,7 @@ from deelbo.training.batches import in_order, labels_of, network_output
 from deelbo.training.device import Execution
 from deelbo.training.search import planned_steps
 
-BATCH = 64  # of examples to test on
+BATCH = 64  # batch size in tests
 
 
 @lru_cache(maxsize=2)
@@ -42,7 +42,7 @@ def read_data(data_spec: DataSpec, test_size: int | None) -> Data:
     """Return the data of a comparison, with its fixed test set, before a training subset is taken.
 
     Args:
-        data_spec: Which data; its training size is not looked at.
+        data_spec: Specification of the data; its training size is ignored.
         test_size: Number of test examples to use, a random subset by class; None for all.
 
     Raises:
@@ -69,7 +69,7 @@ def held_out_number(strata: list[int]) -> int:
     """
     counts = Counter(strata).values()
     if min(counts) < 2:
-        raise ValueError("searches hold a fifth out by class, and a class has a single training example")
+        raise ValueError("searches hold out a fifth of each class, but a class has a single training example")
     return max(len(counts), round(len(strata) / 5))
 
 
@@ -82,7 +82,7 @@ def divide(examples: Examples, targets: Targets, seed: int) -> tuple[Examples, E
 
 
 def data_fingerprint(data: Data) -> str:
-    """Return a hash of all examples, for training and for the test."""
+    """Return a hash of all examples, for training and testing."""
     assert data.test is not None
     return data.fingerprint() + replace(data, train=data.test).fingerprint()
 
@@ -101,16 +101,16 @@ def run_trial(
     """Train, validate and test; an interrupted run is continued from its checkpoints.
 
     Args:
-        trial: The run.
-        records: Folder of the records, where its checkpoints are kept.
+        trial: The run to make.
+        records: Folder of the records, in which the run's checkpoints are kept.
         device: "cpu" to stay off the GPU; accelerate's choice if None.
         listener: Called with the events of the search.
 
     Returns:
-        The record, which the caller keeps.
+        The record of the run, which the caller stores.
 
     Raises:
-        ValueError: If the data are others than those of the trial.
+        ValueError: If the data have changed since the trial was planned.
     """
     seed, skip_bad = trial.settings.seed, trial.data_spec.skip_bad
     data = _checked_data(replace(trial.data_spec, train_size=None), trial.test_size, trial.data)
@@ -134,7 +134,7 @@ def run_trial(
     except AllDivergedError:
         seconds["training"] = time.perf_counter() - start
         return {**record, "diverged": True}
-    seconds["training"] = result.speed["seconds"]  # of all attempts together
+    seconds["training"] = result.speed["seconds"]  # over all attempts together
     seconds["objective"] = result.speed["seconds_objective"]
     if held_out is not None:
         held_set = reader.dataset(held_out, skip_bad)
@@ -163,7 +163,7 @@ def run_trial(
 def _conditional(
     trial: Trial, result: Result, prior: GaussianPrior, plain_set: Dataset, held_set: Dataset
 ) -> Conditional:
-    """Return the conditional marginal likelihood of the held-out examples; the prior was made before the training."""
+    """Return the conditional marginal likelihood of the held-out examples, under the prior from before the training."""
     assert trial.clml is not None
     prior.set_variances(trial.settings.prior_variances or {})
     device, likelihood = next(result.model.parameters()).device, result.likelihood
@@ -190,11 +190,11 @@ def _timed(seconds: dict[str, float], name: str) -> Iterator[None]:
 
 @lru_cache(maxsize=1)
 def inspect_model(model_spec: ModelSpec, data_spec: DataSpec, test_size: int | None) -> tuple[nn.Module, str]:
-    """Return a comparison's network, and a fingerprint of its weights, its structure and how it reads its inputs."""
+    """Return a comparison's network, and a hash of its weights, its structure and the format of its inputs."""
     network, reader = model_spec.load(read_data(data_spec, test_size), 0)
     reads = {name: value for name, value in reader.as_dict().items() if name != "spec"}
     vocabulary = sorted(reader.tokenizer.get_vocab().items()) if reader.tokenizer is not None else None
-    structure = re.sub(r" at 0x[0-9a-f]+", "", repr(network))  # functions show where they are in memory
+    structure = re.sub(r" at 0x[0-9a-f]+", "", repr(network))  # the text of a function contains its address in memory
     digest = hashlib.sha256(repr((structure, reads, vocabulary)).encode())
     for name, value in network.state_dict().items():
         digest.update(name.encode())
@@ -212,7 +212,7 @@ def _train(
     listener: events.Listener,
 ) -> Result:
     with folder.lock():
-        if folder.status == "trained":  # killed while it was tested
+        if folder.status == "trained":  # an earlier process was killed while testing
             return load(folder.path, network)
         execution = Execution(device, trial.precision)
         about = {"head": trial.model_spec.head, **about_run(trial.settings, execution), "num_data": sets.number}
@@ -247,5 +247,5 @@ def _test_set(trial: Trial, reader: InputReader, data: Data) -> Dataset:
 
 
 def _finite(values: dict[str, float]) -> dict[str, float | None]:
-    """JSON has no infinity."""
+    """Replace infinity, which JSON does not have, by None."""
     return {name: value if math.isfinite(value) else None for name, value in values.items()}

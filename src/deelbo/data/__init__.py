@@ -1,4 +1,4 @@
-"""From folders, tables and names to labelled examples, and from those to datasets."""
+"""Reading labelled examples from folders, tables and named datasets, and making datasets of them."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def load_data(
             flowers102, pets, ag_news.
         data_dir: Folder where a named dataset is, or is downloaded to.
         text_column: Name of the column that holds the text.
-        label_column: Name of the column that holds the label; several names with commas between them for several
-            numbers, or for several labels with a column of 0 and 1 each.
+        label_column: Name of the column that holds the label; several names separated by commas for several numbers,
+            or for several labels with a column of 0 and 1 each.
         task: "classification", "regression" or "multilabel"; recognised from the labels if None.
         skip_bad: Whether to leave rows without text or label out instead of refusing them.
 
@@ -41,7 +41,7 @@ def load_data(
         ValueError: If a folder is empty, a column is missing, or the test set has labels that training never saw.
     """
     if task is not None:
-        likelihood_of_task(task)  # refuses an unknown one
+        likelihood_of_task(task)  # raises an error for an unknown task
     if str(data) in NAMES and not Path(data).exists():
         return read_named(str(data), None if data_dir is None else Path(data_dir))
     path = Path(data)
@@ -59,13 +59,13 @@ def load_data(
 
 
 def load_labelled(data: str, kind: str, targets: Targets, **reading: str | bool | None) -> Examples:
-    """Read examples to test a trained network on: the test part of the data if there is one, else all of them.
+    """Read examples to test a trained network on: the test part of the data if there is one, else all examples.
 
     Args:
         data: A folder, a file or a name, as for `load_data`.
         kind: Kind of the inputs that the network takes, "image" or "text".
         targets: What the network predicts.
-        reading: Further arguments of `load_data`.
+        reading: Further arguments of `load_data`, by name.
 
     Raises:
         ValueError: If the data are of another kind, or have a label that the network does not know.

@@ -17,12 +17,12 @@ from deelbo.data.targets import Targets
 
 @dataclass
 class Examples:
-    """Inputs with their labels.
+    """Inputs (not yet decoded or tokenised) with their labels.
 
     Args:
         inputs: Paths of images, images in memory (PIL or encoded bytes), or texts.
         labels: For each example its class index, its row of 0 and 1, or its row of numbers; see `Targets`.
-        names: How each example is called in messages: a path, or a file and its row.
+        names: Name of each example for messages: a path, or a file with the number of a row.
     """
 
     inputs: list[Any]
@@ -50,7 +50,7 @@ class Data:
         train: Training examples.
         test: Test examples, if there are any.
         notes: Sentences for the user about what was read.
-        skipped: Names of the examples that were left out because they are bad.
+        skipped: Names of the examples that were left out because they are incomplete.
     """
 
     kind: str
@@ -61,7 +61,7 @@ class Data:
     skipped: list[str] = field(default_factory=list)
 
     def describe(self) -> str:
-        """Return the task, the numbers of examples and what is predicted, in a few words."""
+        """Return a line with the task, the numbers of examples and what is predicted."""
         test = f", {len(self.test):,} to test on" if self.test else ""
         return f"{self.targets.task}: {counted(len(self.train), self.kind)}, {self.targets.describe()}{test}"
 
@@ -85,7 +85,7 @@ class Data:
         digest = hashlib.sha256(repr((self.kind, self.targets.names, self.train.labels, *task)).encode())
         for item in self.train.inputs:
             content = _content(item)
-            digest.update(len(content).to_bytes(8, "big"))  # so that "ab", "c" is not "a", "bc"
+            digest.update(len(content).to_bytes(8, "big"))  # so that "ab", "c" and "a", "bc" have different hashes
             digest.update(content)
         return digest.hexdigest()[:16]
 
@@ -101,7 +101,7 @@ def _content(item: Any) -> bytes:
         name = item.name.encode(errors="surrogateescape") + b"\0"
         try:
             return name + item.read_bytes()
-        except OSError:  # reported, or left out, when it is decoded
+        except OSError:  # an error, or skipped, when the image is decoded
             return name
     return item if isinstance(item, bytes) else item.encode() if isinstance(item, str) else item.tobytes()
 
@@ -122,7 +122,7 @@ def stratified_subset(strata: Sequence[int], number: int, seed: int) -> list[int
         raise ValueError(f"a subset of {number} examples: choose between {len(counts)} (classes) and {len(strata)}")
     shares = {group: number * count / len(strata) for group, count in counts.items()}
     quotas = {group: max(1, int(share)) for group, share in shares.items()}
-    # Places left over go to the largest remainders; places too many come from the classes that have most.
+    # Rounding leaves some too few or too many: add to the largest remainders, take from the largest classes.
     while (missing := number - sum(quotas.values())) != 0:
         step = 1 if missing > 0 else -1
         able = [group for group in sorted(counts) if (quotas[group] < counts[group] if step > 0 else quotas[group] > 1)]
@@ -138,7 +138,7 @@ def stratified_subset(strata: Sequence[int], number: int, seed: int) -> list[int
 
 
 def split(data: Data, train_size: int | None, test_fraction: float | None, seed: int) -> Data:
-    """Hold a test set out, if asked, then take a subset of what is left for training; both by class.
+    """Hold out a test set, if asked, then take a training subset of the rest; both keep the proportions of classes.
 
     Args:
         data: All examples.
@@ -158,7 +158,10 @@ def split(data: Data, train_size: int | None, test_fraction: float | None, seed:
         strata = data.targets.strata(train.labels)
         number, groups = round(test_fraction * len(train)), len(set(strata))
         if not groups <= number <= len(train) - groups:
-            raise ValueError(f"test_fraction={test_fraction:g}: {number} of {len(train)} for {groups} classes")
+            raise ValueError(
+                f"test_fraction={test_fraction:g} would hold out {number} of {len(train)} examples: "
+                f"test set and training set need at least {groups} each"
+            )
         held_out = set(stratified_subset(strata, number, seed))
         test = train.take(sorted(held_out))
         train = train.take(i for i in range(len(train)) if i not in held_out)

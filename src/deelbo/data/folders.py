@@ -20,13 +20,13 @@ def read_folder(path: Path, label_columns: Sequence[str] = (), task: str | None 
     """Read `train/` and, if it is there, `test/` of a folder, or the folder itself.
 
     Each has a folder for each class, or a table `targets.csv` beside its images, with a column `file` and one or more
-    columns of labels or numbers. Folders below a class belong to it. Hidden files are left out; so are files that no
-    image format is named like, which a note counts.
+    columns of labels or numbers. Folders below a class belong to it. Hidden files are left out; so are files whose
+    names do not end like an image's, which a note counts.
 
     Args:
         path: The folder.
         label_columns: Names of the label columns of `targets.csv`; all but `file` if empty.
-        task: What the labels of `targets.csv` stand for; recognised from them if None.
+        task: Task that the labels of `targets.csv` stand for; recognised from the labels if None.
         skip_bad: Whether to leave rows of `targets.csv` without label or image out instead of refusing them.
 
     Raises:
@@ -79,21 +79,21 @@ def _read_listed(
     return data
 
 
-# Folders of these names alone are parts of the data rather than classes.
+# If all folders have such names, they are parts of the data rather than classes.
 _SPLITS = {"training", "val", "valid", "validation", "test", "testing"}
 
 
 def images_below(folder: Path) -> tuple[list[Path], list[Path]]:
-    """Return the files of a folder and the folders below it that are named like images, and the others."""
+    """Return the files in a folder and below it: those whose names end like an image's, and the others."""
     below = (Path(at) / name for at, _, names in os.walk(folder, followlinks=True) for name in names)
-    files = [p for p in below if not _hidden(p, folder)]  # broken links too: they are named when they cannot be read
+    files = [p for p in below if not _hidden(p, folder)]  # with broken links, which reading reports
     images = [p for p in files if p.suffix.lower() in image_suffixes()]
     return sorted(images, key=lambda p: natural(str(p))), [p for p in files if p.suffix.lower() not in image_suffixes()]
 
 
 @cache
 def image_suffixes() -> frozenset[str]:
-    """Return the file name endings of every format that PIL reads."""
+    """Return the file name extensions of all formats that PIL reads."""
     Image = require("PIL.Image", "vision")
     Image.init()
     return frozenset(suffix for suffix, format in Image.registered_extensions().items() if format in Image.OPEN)

@@ -1,4 +1,4 @@
-"""Images as networks take them: decoded and resized once, cropped and flipped at every look in training."""
+"""Images as networks take them: decoded and resized once, cropped and mirrored at random each time in training."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from deelbo._extras import require
 from deelbo.data.examples import Examples
 from deelbo.data.targets import as_tensor
 
-MEMORY = 4 * 2**30  # bytes of decoded images to keep; a larger set is decoded at every look
+MEMORY = 4 * 2**30  # bytes of decoded images to keep; a larger set is decoded again each time
 
 
 @dataclass(frozen=True)
 class ImageFormat:
-    """What a network expects of an image.
+    """Format of the images that a network takes.
 
     Args:
         size: Height and width in pixels of the crop that the network sees.
@@ -56,7 +56,7 @@ def decode(item: Path | bytes | Any, image_format: ImageFormat) -> Tensor:
     become colour, an animation is its first frame.
 
     Raises:
-        ValueError: If it cannot be read, or is cut off.
+        ValueError: If the image cannot be read, or its file is truncated.
     """
     Image, ImageOps = require("PIL.Image", "vision"), require("PIL.ImageOps", "vision")
     try:
@@ -65,14 +65,14 @@ def decode(item: Path | bytes | Any, image_format: ImageFormat) -> Tensor:
             image = Image.open(io.BytesIO(item) if isinstance(item, bytes) else item)
             image.draft(
                 "RGB", (2 * image_format.resized, 2 * image_format.resized)
-            )  # JPEG decodes large photographs at a fraction
+            )  # lets JPEG decode large photographs at a lower resolution
         image = ImageOps.exif_transpose(image)
         image = _middle(image)
         image = _colours(image, Image, "RGB" if image_format.channels == 3 else "L")
         scale = image_format.resized / min(image.size)
         size = tuple(max(image_format.resized, round(side * scale)) for side in image.size)
         image = image.resize(size, getattr(Image.Resampling, image_format.interpolation.upper()))
-    except Exception as error:  # damaged files make PIL's plugins raise anything
+    except Exception as error:  # PIL raises many types of errors for damaged files
         raise ValueError(f"cannot be read as an image: {error}") from error
     # NumPy, because a thread that runs PyTorch's operations starts OpenMP threads, which slow the whole process down.
     numpy = require("numpy", "vision")
@@ -159,7 +159,7 @@ class ImageStore:
             except ValueError as error:
                 return error
 
-        for start in range(0, len(items), 256):  # so that few decoded images wait
+        for start in range(0, len(items), 256):  # so that few decoded images wait in memory
             yield from self._threads.map(attempt, items[start : start + 256])
 
     def __getitem__(self, index: int) -> Tensor:
@@ -169,7 +169,7 @@ class ImageStore:
         return decode(self.examples.inputs[index], self.image_format) if waiting is None else waiting.result()
 
     def prepare(self, indices: Iterable[int]) -> None:
-        """Begin to decode images that are wanted soon."""
+        """Begin to decode images that will be needed soon."""
         if self.images is None:
             for i in indices:
                 if i not in self._waiting:
@@ -209,13 +209,13 @@ class ImageSet(Dataset):
         return image.flip(2) if flip and self.flip else image, self.examples.labels[index]
 
     def collate(self, pairs: Sequence[tuple[Tensor, Any]]) -> tuple[Tensor, Tensor]:
-        """Stack and normalise."""
+        """Stack the images into a batch and normalise them."""
         images = torch.stack([image for image, _ in pairs])
         return images.float().sub_(self._shift).mul_(self._factor), as_tensor([label for _, label in pairs])
 
 
 def normalized(image_format: ImageFormat, store: ImageStore) -> ImageFormat:
-    """Return the format with mean and std: its own, or the training set's where it has none."""
+    """Return the format with mean and std: the network's own, or those of the training set if it has none."""
     return (
         image_format
         if image_format.mean is not None

@@ -12,7 +12,7 @@ from deelbo._wording import first_line
 from deelbo.data.examples import Data, Examples
 from deelbo.data.targets import Targets, index_labels
 
-# The column of inputs in Hugging Face's version; that of labels is "label".
+# Name of the column of inputs in the Hugging Face version; the column of labels is "label".
 _INPUTS = {"cifar10": "img", "flowers102": "image", "pets": "image", "ag_news": "text"}
 NAMES = tuple(_INPUTS)
 
@@ -36,11 +36,11 @@ def read_named(name: str, data_dir: Path | None) -> Data:
     read = {"cifar10": _cifar10, "flowers102": _flowers102, "pets": _pets}[name]
     try:
         return read(folder, False)
-    except RuntimeError:  # torchvision's word for: not there, or damaged
+    except RuntimeError:  # torchvision raises it if the files are missing or damaged
         try:
             return read(folder, True)
         except (RuntimeError, OSError) as error:
-            with suppress(OSError):  # what the attempt made
+            with suppress(OSError):  # the empty folder that the attempt left
                 folder.rmdir()
             raise _no_network(name, folder, error) from error
 
@@ -53,8 +53,8 @@ def _cifar10(folder: Path, download: bool) -> Data:
     from PIL import Image
 
     parts = [
-        _examples([Image.fromarray(array) for array in each.data], each.targets, f"{folder}, {part}")
-        for each, part in zip(sets, ("train", "test"), strict=True)
+        _examples([Image.fromarray(array) for array in dataset.data], dataset.targets, f"{folder}, {part}")
+        for dataset, part in zip(sets, ("train", "test"), strict=True)
     ]
     return Data("image", _classes(sets[0].classes), parts[0], parts[1])
 
@@ -66,7 +66,7 @@ def _flowers102(folder: Path, download: bool) -> Data:
         for split in ("train", "test")
     ]
     classes = getattr(sets[0], "classes", [str(i + 1) for i in range(102)])
-    train, test = (_files(each._image_files, each._labels) for each in sets)
+    train, test = (_files(dataset._image_files, dataset._labels) for dataset in sets)
     return Data("image", _classes(classes), train, test)
 
 
@@ -75,7 +75,7 @@ def _pets(folder: Path, download: bool) -> Data:
         require("torchvision.datasets", "vision").OxfordIIITPet(folder, split=split, download=download)
         for split in ("trainval", "test")
     ]
-    train, test = (_files(each._images, each._labels) for each in sets)
+    train, test = (_files(dataset._images, dataset._labels) for dataset in sets)
     return Data("image", _classes(sets[0].classes), train, test)
 
 
@@ -90,53 +90,53 @@ def _ag_news(folder: Path) -> Data:
 
 
 def _hub_files(folder: Path, name: str) -> Path | None:
-    """Return where a Hugging Face dataset is: saved to disk, or as Parquet files named train-* and test-*.
+    """Return the folder of a Hugging Face dataset: saved to disk, or as Parquet files named train-* and test-*.
 
-    Below a folder of its name anywhere; else below the given one, but not where other datasets are.
+    A folder with the name of the dataset is preferred to the given one, where other datasets may be as well.
     """
-    for place in (folder / name, folder):
-        if (place / "dataset_dict.json").is_file() or _parquet(place, "train"):
-            return place
+    for candidate in (folder / name, folder):
+        if (candidate / "dataset_dict.json").is_file() or _parquet(candidate, "train"):
+            return candidate
     return None
 
 
-def _parquet(place: Path, part: str) -> list[str]:
-    """The Parquet files of a part below a folder; those below another dataset's name are not its own."""
-    found = sorted(place.glob(f"**/{part}*.parquet"))
-    return [str(path) for path in found if not set(path.relative_to(place).parts) & set(NAMES)]
+def _parquet(folder: Path, part: str) -> list[str]:
+    """Return the Parquet files of a part below a folder, without those in folders with the names of datasets."""
+    paths = sorted(folder.glob(f"**/{part}*.parquet"))
+    return [str(path) for path in paths if not set(path.relative_to(folder).parts) & set(NAMES)]
 
 
-def _from_hugging_face(name: str, place: Path) -> Data:
+def _from_hugging_face(name: str, folder: Path) -> Data:
     datasets = require("datasets", "text")
-    if (place / "dataset_dict.json").is_file():
-        return _convert(name, datasets.load_from_disk(str(place)), place)
-    files = {part: _parquet(place, part) for part in ("train", "test")}
+    if (folder / "dataset_dict.json").is_file():
+        return _convert(name, datasets.load_from_disk(str(folder)), folder)
+    files = {part: _parquet(folder, part) for part in ("train", "test")}
     try:
-        loaded = {split: datasets.Dataset.from_parquet(found) for split, found in files.items() if found}
+        loaded = {split: datasets.Dataset.from_parquet(paths) for split, paths in files.items() if paths}
     except datasets.exceptions.DatasetsError as error:
-        raise ValueError(f"{place}: its Parquet files cannot be read together ({first_line(error)})") from error
-    return _convert(name, loaded, place)
+        raise ValueError(f"{folder}: its Parquet files cannot be read together ({first_line(error)})") from error
+    return _convert(name, loaded, folder)
 
 
-def _convert(name: str, loaded: Any, place: Path) -> Data:
+def _convert(name: str, loaded: Any, folder: Path) -> Data:
     inputs, label = _INPUTS[name], "label"
-    found, classes = {}, None
+    columns, classes = {}, None
     for split in [split for split in ("train", "test") if split in loaded]:
         rows = loaded[split]
         if missing := [column for column in (inputs, label) if column not in rows.features]:
-            raise ValueError(f"{place}, {split}: no column {', '.join(missing)}; it has {', '.join(rows.features)}")
+            raise ValueError(f"{folder}, {split}: no column {', '.join(missing)}; it has {', '.join(rows.features)}")
         classes = classes or getattr(rows.features[label], "names", None)
         if name != "ag_news":
             rows = rows.cast_column(inputs, require("datasets", "text").Image(decode=False))
-        sources = [v if isinstance(v, str) else v["bytes"] or Path(v["path"]) for v in rows[inputs]]
-        found[split] = sources, list(rows[label])
-    train, test = (found[split][1] if split in found else None for split in ("train", "test"))
+        items = [v if isinstance(v, str) else v["bytes"] or Path(v["path"]) for v in rows[inputs]]
+        columns[split] = items, list(rows[label])
+    train, test = (columns[split][1] if split in columns else None for split in ("train", "test"))
     if train is None:
-        raise ValueError(f"{place} has no part called train")
-    if classes is None:  # labels without names: what they are called is what they are
+        raise ValueError(f"{folder} has no part called train")
+    if classes is None:  # the labels have no names: they are their own names
         classes, train, test = index_labels([str(v) for v in train], None if test is None else [str(v) for v in test])
     parts = [
-        None if labels is None else _examples(found[split][0], labels, f"{place}, {split}")
+        None if labels is None else _examples(columns[split][0], labels, f"{folder}, {split}")
         for split, labels in (("train", train), ("test", test))
     ]
     assert parts[0] is not None

@@ -18,7 +18,7 @@ SUFFIXES = (".csv", ".tsv", ".jsonl", ".parquet")
 
 
 def is_table(path: Path) -> bool:
-    """Tell whether a file is a table by its name."""
+    """Tell by the name of a file whether it is a table."""
     return path.suffix.lower() in SUFFIXES
 
 
@@ -27,7 +27,7 @@ class LabelledRows:
     """Inputs and label texts of one table, before they are checked.
 
     Args:
-        path: The table.
+        path: Path of the table.
         inputs: Texts, or paths of images.
         labels: For each row one text for each label column.
     """
@@ -41,10 +41,10 @@ def read_tables(path: Path, text_column: str, label_columns: Sequence[str], task
     """Read a table, or `train.*` and, if it is there, `test.*` of a folder.
 
     Args:
-        path: The table, or the folder.
+        path: Path of the table or of the folder.
         text_column: Name of the column that holds the text.
         label_columns: Names of the columns that hold the labels.
-        task: What the labels stand for; recognised from them if None.
+        task: Task that the labels stand for; recognised from the labels if None.
         skip_bad: Whether to leave rows without text or label out instead of refusing them.
 
     Raises:
@@ -78,18 +78,18 @@ def assemble(
         train: Rows to train on.
         test: Rows to test on, if there are any.
         label_columns: Names of the columns that hold the labels.
-        task: What the labels stand for; recognised from them if None.
+        task: Task that the labels stand for; recognised from the labels if None.
         skip_bad: Whether to leave rows without input or label out instead of refusing them.
 
     Raises:
-        ValueError: If a row is bad and not to be skipped, or a label does not fit.
+        ValueError: If a row lacks input or label and is not to be skipped, or a label does not fit the task.
     """
     notes: list[str] = []
     skipped: list[str] = []
     if task is None:
         task, reason = recognise_task(train.labels)
         if task != "classification" or reason != "labels are names":
-            notes.append(f"recognised as {task}: {reason} (task='...' overrules)")
+            notes.append(f"recognised as {task}: {reason}; task=... sets another task")
     bad_rows: dict[str, Any] = {"skip_bad": skip_bad, "notes": notes, "skipped": skipped}
     parts = [None if rows is None else _whole_rows(kind, rows, task, **bad_rows) for rows in (train, test)]
     assert parts[0] is not None
@@ -105,7 +105,7 @@ def _whole_rows(
 ) -> tuple[Examples, RawLabels]:
     """Return the rows that have an input and a label."""
     good = [bool(item) and not is_missing(labels, task) for item, labels in zip(rows.inputs, rows.labels, strict=True)]
-    bad = [i for i, whole in enumerate(good) if not whole]
+    bad = [i for i, complete in enumerate(good) if not complete]
     if bad and not skip_bad:
         raise ValueError(
             f"{rows.path}, row {bad[0] + 1}: no {kind} or no label; skip_bad=True leaves such rows out ({len(bad)})"
@@ -115,7 +115,7 @@ def _whole_rows(
             f"{rows.path}: {len(bad)} rows without {kind} or label are left out, the first is row {bad[0] + 1}"
         )
         skipped += [f"{rows.path}, row {i + 1}" for i in bad]
-    kept = [i for i, whole in enumerate(good) if whole]
+    kept = [i for i, complete in enumerate(good) if complete]
     if not kept:
         raise ValueError(f"{rows.path} has no row with {kind} and label")
     names = [str(rows.inputs[i]) if kind == "image" else f"{rows.path}, row {i + 1}" for i in kept]
@@ -123,7 +123,7 @@ def _whole_rows(
 
 
 def read_rows(path: Path, columns: Sequence[str]) -> list[dict[str, Any]]:
-    """Return the rows of a table by column, after checking that some columns are there.
+    """Return the rows of a table as dictionaries, after checking that the table has some columns.
 
     Raises:
         ValueError: If the file cannot be read, lacks a column, or a row has more fields than the header.
@@ -137,7 +137,7 @@ def read_rows(path: Path, columns: Sequence[str]) -> list[dict[str, Any]]:
             rows = [json.loads(line) for line in lines if line.strip()]
         else:
             rows = _read_separated(path, suffix)
-    except (ValueError, OSError, csv.Error) as error:  # the parsers' errors among them
+    except (ValueError, OSError, csv.Error) as error:  # the errors of the parsers are ValueErrors too
         raise ValueError(f"{path} cannot be read as {suffix[1:]}: {first_line(error)}") from error
     if not rows:
         raise ValueError(f"{path} has no rows")
@@ -151,9 +151,9 @@ def read_rows(path: Path, columns: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def _read_separated(path: Path, suffix: str) -> list[dict[str, Any]]:
-    csv.field_size_limit(2**31 - 1)  # a text may be as long as it likes
+    csv.field_size_limit(2**31 - 1)  # the default limit is too small for long texts
     with path.open(encoding="utf-8-sig", newline="") as file:
-        # Strict, or a stray quotation mark would swallow the rows up to the next one.
+        # Without strict=True, a stray quotation mark would join all rows up to the next quotation mark.
         reader = csv.DictReader(file, delimiter="\t" if suffix == ".tsv" else ",", strict=True)
         rows: list[dict[str, Any]] = []
         for row in reader:
@@ -177,7 +177,7 @@ def label_texts(rows: Sequence[dict[str, Any]], columns: Sequence[str]) -> RawLa
 
 
 def _text(value: Any) -> str:
-    """As text; a missing value is empty, and a whole number that a missing one elsewhere made a float is whole."""
+    """Return a value as text: "" if it is missing, and "3" for 3.0, since a column with gaps has floats."""
     if value is None or value != value:
         return ""
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
@@ -186,5 +186,5 @@ def _text(value: Any) -> str:
 def _only(folder: Path, stem: str) -> Path | None:
     tables = sorted(p for p in folder.glob(f"{stem}.*") if is_table(p))
     if len(tables) > 1:
-        raise ValueError(f"{folder} has several: {', '.join(p.name for p in tables)}")
+        raise ValueError(f"{folder} has several tables for the same part: {', '.join(p.name for p in tables)}")
     return tables[0] if tables else None

@@ -14,7 +14,7 @@ from deelbo._wording import counted, natural, some_of
 from deelbo.likelihoods import likelihood_of_task
 
 SEPARATOR = "|"  # between the labels of an example
-FEW_CLASSES = 20  # different whole numbers that are certainly classes
+FEW_CLASSES = 20  # up to so many different whole numbers are taken for classes
 
 RawLabels = list[list[str]]  # for each example one text for each label column; "" where it is missing
 
@@ -38,18 +38,18 @@ class Targets:
 
     @property
     def num_outputs(self) -> int:
-        """How many numbers a network must give for an example."""
+        """Number of outputs that a network must give for an example."""
         return len(self.names)
 
     def describe(self) -> str:
-        """Return a few words, such as "10 classes"."""
+        """Return what is predicted in a few words, such as "10 classes"."""
         words = {"classification": "class", "multilabel": "label"}
         if self.task in words:
             return counted(len(self.names), words[self.task])
         return some_of(self.names) if len(self.names) > 1 else f"one number ({self.names[0]})"
 
     def strata(self, labels: Sequence[Any]) -> list[int]:
-        """Return for each example the group that subsets keep the proportions of: its class, or one group for all."""
+        """Return the group of each example, whose proportions subsets keep: its class, or one group for all."""
         return list(labels) if self.task == "classification" else [0] * len(labels)
 
     def missing(self, labels: Sequence[Any]) -> list[str]:
@@ -74,7 +74,7 @@ def as_tensor(labels: Sequence[Any]) -> Tensor:
 
 
 def recognise_task(raw: RawLabels) -> tuple[str, str]:
-    """Return the task that label columns stand for, and by what it was recognised.
+    """Return the task that label columns stand for, and the reason why it was recognised as such.
 
     Args:
         raw: Labels of the training examples, as texts.
@@ -99,7 +99,7 @@ def recognise_task(raw: RawLabels) -> tuple[str, str]:
 
 
 def is_missing(labels: Sequence[str], task: str) -> bool:
-    """Tell whether an example has no label; an empty text is the empty set of labels in one column of several."""
+    """Tell whether an example has no label; with one multi-label column, an empty text means that no label applies."""
     return not all(labels) and not (task == "multilabel" and len(labels) == 1)
 
 
@@ -115,13 +115,13 @@ def encode(
         test: Labels of the test examples, if there are any.
 
     Returns:
-        What is predicted, and the labels: class indices, rows of 0 and 1, or rows of numbers.
+        The targets, and the labels of both parts: class indices, rows of 0 and 1, or rows of numbers.
 
     Raises:
         ValueError: If a label does not fit the task, or the test set has one that training never saw.
     """
     encoders = {"classification": _encode_classes, "regression": _encode_numbers, "multilabel": _encode_label_sets}
-    likelihood_of_task(task)  # refuses an unknown one
+    likelihood_of_task(task)  # raises an error for an unknown task
     return encoders[task](columns, train, test)
 
 
@@ -185,9 +185,9 @@ def translate(labels: Sequence[Any], own: Targets, wanted: Targets, where: str) 
 
     Args:
         labels: Labels of the other data.
-        own: What these labels stand for.
-        wanted: What the run predicts.
-        where: Where the data are, for error messages.
+        own: Targets that these labels stand for.
+        wanted: Targets of the finished run.
+        where: Name of the data, for error messages.
 
     Raises:
         ValueError: If a class or label was never seen in training, or there are other numbers.
@@ -198,12 +198,12 @@ def translate(labels: Sequence[Any], own: Targets, wanted: Targets, where: str) 
                 f"{where} has {own.num_outputs} numbers an example, but the run predicts {wanted.num_outputs}"
             )
         return list(labels)
-    lost = set(own.missing(labels))
-    if unknown := [name for name in own.names if name not in wanted.names and name not in lost]:
+    unused = set(own.missing(labels))
+    if unknown := [name for name in own.names if name not in wanted.names and name not in unused]:
         raise ValueError(f"{where} has labels that training never saw: {', '.join(unknown)}")
-    place = {name: i for i, name in enumerate(wanted.names)}
+    index = {name: i for i, name in enumerate(wanted.names)}
     if wanted.task == "classification":
-        return [place[own.names[label]] for label in labels]
+        return [index[own.names[label]] for label in labels]
     column = {name: i for i, name in enumerate(own.names)}
     return [[row[column[name]] if name in column else 0 for name in wanted.names] for row in labels]
 

@@ -1,4 +1,4 @@
-"""Texts as networks take them: tokenised once, padded to the longest of a batch."""
+"""Texts as networks take them: tokenised once, padded to the longest text of a batch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from deelbo.data.targets import as_tensor
 
 
 class TextSet(Dataset):
-    """Dictionaries of tokens with "labels".
+    """Dataset of tokenised texts: dictionaries of tokens, with the label under "labels".
 
     Args:
         examples: Texts with their labels.
@@ -33,7 +33,7 @@ class TextSet(Dataset):
         return {**self.tokens[index], "labels": self.examples.labels[index]}
 
     def collate(self, rows: Sequence[dict[str, Any]]) -> dict[str, Tensor]:
-        """Pad to the longest."""
+        """Return a batch, padded to its longest text."""
         tokens = [{name: value for name, value in row.items() if name != "labels"} for row in rows]
         # A fast tokenizer would recommend its __call__ instead, which would tokenise at every step.
         self.tokenizer.deprecation_warnings["Asking-to-pad-a-fast-tokenizer"] = True
@@ -47,7 +47,7 @@ def longest(tokenizer: Any, network: Any, wanted: int | None) -> int:
     Args:
         tokenizer: The network's tokenizer.
         network: The network, whose number of position embeddings is a limit too.
-        wanted: What the user wants; None for as many as the network takes, and at most 512.
+        wanted: Number that the user wants; None for as many as the network takes, and at most 512.
 
     Raises:
         ValueError: If more are wanted than the network takes.

@@ -1,1 +1,1 @@
-"""What the commands do, from names of data and models to files; the command line adds options and words."""
+"""The work of the commands, one file for each; the command line adds options, progress bars and printing."""

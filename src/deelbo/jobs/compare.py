@@ -1,4 +1,4 @@
-"""From data, models and names of methods to a finished comparison: `deelbo compare`."""
+"""The work of `deelbo compare`: from data, models and names of methods to a finished comparison."""
 
 from __future__ import annotations
 
@@ -18,29 +18,29 @@ from deelbo.specs import DataSpec, ModelSpec
 from deelbo.training.device import check_device, check_precision
 from deelbo.training.settings import LENGTHS
 
-ITERATIONS = {"image": 35, "text": 11}  # of Bayesian optimisation, the paper's
-SWEEP = 10  # kappas from 1 to D, the paper's
+ITERATIONS = {"image": 35, "text": 11}  # iterations of Bayesian optimisation in the paper
+SWEEP = 10  # number of kappas from 1 to D in the paper's sweep
 
 
 @dataclass(frozen=True)
 class CompareRequest:
-    """A comparison that is wanted.
+    """All that defines a comparison.
 
     Args:
-        data_spec: Which data.
-        model_specs: Which models.
+        data_spec: Specification of the data.
+        model_specs: Specifications of the models.
         out: Folder for the results.
         methods: Names of the methods.
         records: Folder where single runs are kept; OUT/records if None.
         priors: Names of the priors.
-        train_sizes: Sizes of training subsets by class; None for everything.
-        seeds: Seeds, each of a training subset.
-        kappas: Emphases of the data for DE-ELBO: numbers, "D/N" or "sweep"; D/N if None.
+        train_sizes: Sizes of training subsets, which keep the proportions of classes; None for the whole training set.
+        seeds: Seeds; each chooses a training subset and is the seed of its runs.
+        kappas: Values of kappa for DE-ELBO: numbers, "D/N" or "sweep" (ten from 1 to D); D/N if None.
         test_size: Number of test examples to use; None for all.
-        precision: Precision of autocast.
+        precision: Precision of autocast: "no", "fp16" or "bf16".
         settings: Fields of `Settings` that all runs share.
         options: Further fields of `Options`.
-        engine: Where runs are made: "local" or "ray".
+        engine: Engine that makes the runs: "local" (this machine) or "ray" (a cluster).
         jobs: Number of runs at a time of the local engine.
         ray_address: Address of a running Ray cluster; None to start one on this machine.
         cpus: Number of cores for each run of the Ray engine.
@@ -69,7 +69,7 @@ class CompareRequest:
     device: str | None = None
 
     def check(self) -> None:
-        """Refuse what can be refused before anything is read.
+        """Raise an error for values that are wrong whatever the data are.
 
         Raises:
             ValueError: If a value is out of range.
@@ -78,19 +78,21 @@ class CompareRequest:
         if self.engine not in ENGINES:
             raise ValueError(f"engine={self.engine!r}, but it is one of {', '.join(ENGINES)}")
         if self.jobs < 1:
-            raise ValueError(f"jobs={self.jobs} must be at least 1")
+            raise ValueError(f"jobs={self.jobs}, but it must be at least 1")
         if self.cpus <= 0 or self.gpus < 0:
-            raise ValueError(f"cpus={self.cpus:g}, gpus={self.gpus:g}: a run needs some CPU, and no less than no GPU")
+            raise ValueError(
+                f"cpus={self.cpus:g}, gpus={self.gpus:g}: a run needs some CPU, and gpus must be 0 or more"
+            )
         if self.device is not None:
             check_device(self.device)
 
     def with_absolute_paths(self) -> CompareRequest:
-        """Return the request with paths written out, for workers that begin in another folder."""
+        """Return the request with absolute paths, for workers that start in another folder."""
 
         def absolute(path: str | None) -> str | None:
             return str(Path(path).absolute()) if path is not None and Path(path).exists() else path
 
-        def absolute_after(name: str) -> str:  # of "hf:FOLDER" and "ptyl:FILE"
+        def absolute_after(name: str) -> str:  # for "hf:FOLDER" and "ptyl:FILE"
             prefix, _, path = name.partition(":")
             return f"{prefix}:{absolute(path)}" if path else name
 
@@ -107,18 +109,18 @@ class CompareRequest:
 
 
 def compare_job(request: CompareRequest, listener: events.Listener = events.ignore) -> Path:
-    """Make what runs are missing, and write `results.csv`, `results.md` and `compare.html`.
+    """Make the runs that are missing, and write `results.csv`, `results.md` and `compare.html`.
 
     Args:
-        request: What to compare.
+        request: Data, models, methods and settings of the comparison.
         listener: Called with the events of the comparison.
 
     Returns:
         Path of the page.
 
     Raises:
-        ValueError: If the data, a model, a method or a setting is not what it should be.
-        FileExistsError: If the folder holds something else.
+        ValueError: If the data, a model, a method or a setting cannot be used.
+        FileExistsError: If the folder holds something else than a comparison.
         FailedRunsError: If runs failed; the results of the others are written.
     """
     out = request.out
@@ -176,7 +178,7 @@ def _kappas(words: tuple[str, ...], size: int) -> tuple[float | None, ...]:
             try:
                 kappas.append(float(word))
             except ValueError as error:
-                raise ValueError(f"kappas={word}: a number, D/N or sweep") from error
+                raise ValueError(f"kappas={word}, but it is a number, D/N or sweep") from error
     return tuple(dict.fromkeys(kappas))
 
 

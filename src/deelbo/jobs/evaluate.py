@@ -1,4 +1,4 @@
-"""A finished run on other labelled data: `deelbo evaluate` and `deelbo report --data`."""
+"""The work of `deelbo evaluate`: testing a finished run on other labelled data."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from deelbo.run_folder import RunFolder
 
 @dataclass(frozen=True)
 class Reading:
-    """How labelled data are read; None stands for what the run itself was trained with.
+    """How labelled data are read; None stands for the value that the run was trained with.
 
     Args:
         data_dir: Folder where a named dataset is, or is downloaded to.
         text_column: Name of the column that holds the text.
-        label_column: Name of the column that holds the label, or several with commas between them.
+        label_column: Name of the column that holds the label, or several names separated by commas.
         skip_bad: Whether to leave unreadable images and incomplete rows out instead of refusing them.
     """
 
@@ -39,11 +39,11 @@ def evaluate_job(
         run: Folder of the run.
         data: A folder of images, a table of texts, or a name; its test part if it has one.
         samples: Number of draws to average; 0 plugs in the mean weights.
-        reading: How the data are read.
+        reading: Columns and folders by which the data are read.
         listener: Called with the events of the job.
 
     Raises:
-        ValueError: If the run or the data are not what they should be.
+        ValueError: If the run is unfinished, or the data do not fit it.
     """
     result, about = load(run), RunFolder(run).read().get("about", {})
     reader = result.reader

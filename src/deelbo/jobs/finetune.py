@@ -1,4 +1,4 @@
-"""From data and the name of a model to a finished run with its test results and its report: `deelbo finetune`."""
+"""The work of `deelbo finetune`: from data and the name of a model to a finished run with test results and report."""
 
 from __future__ import annotations
 
@@ -37,18 +37,18 @@ def finetune_job(
     """Train, test and write the report; an unfinished run is continued, a trained one is only tested.
 
     Args:
-        data_spec: Which data.
-        model_spec: Which model.
+        data_spec: Specification of the data.
+        model_spec: Specification of the model.
         settings: Fields of `Settings` that the user chose; the others have the defaults for the kind of data.
         out: Folder of the run.
-        execution: Where and how to compute.
+        execution: Device, precision, tracker and interval of checkpoints; the defaults if None.
         listener: Called with the events of the job.
 
     Returns:
-        The run, and its metrics on the test set, if there is one (in one of several processes only).
+        The run, and its metrics on the test set: None without a test set, and in all but one of several processes.
 
     Raises:
-        ValueError: If the data, the model, the settings or the folder are not what they should be.
+        ValueError: If the data, the model, the settings or the folder cannot be used.
         OSError: If a file cannot be read or written.
     """
     data_spec.check_outside(out)
@@ -57,9 +57,9 @@ def finetune_job(
         raise FileExistsError(f"{out} holds a finished run; choose a new folder")
     main_process = os.environ.get("RANK", "0") == "0"
     with folder.lock() if main_process else nullcontext():
-        whole = data_spec.read()
-        chosen = settings_for(whole.kind, whole.targets.likelihood, settings)
-        data = split(whole, data_spec.train_size, data_spec.test_fraction, chosen.seed)
+        all_data = data_spec.read()
+        chosen = settings_for(all_data.kind, all_data.targets.likelihood, settings)
+        data = split(all_data, data_spec.train_size, data_spec.test_fraction, chosen.seed)
         listener(events.Note(data.describe()))
         for note in data.notes:
             listener(events.Note(note))
@@ -96,7 +96,7 @@ class _Job:
         sets = TrainingSets(
             *reader.training_sets(self.data.train, self.data_spec.skip_bad, progress, self.data_spec.flip)
         )
-        test_set = self._test_set(reader)  # before training: an unreadable image is told now
+        test_set = self._test_set(reader)  # read before training, so that an unreadable image stops the job at once
         if resumed:
             self.listener(events.Note(f"continuing the unfinished run in {self.folder.path}"))
         weights = sum(p.numel() for p in network.parameters() if p.requires_grad)
@@ -122,7 +122,7 @@ class _Job:
         """Read a run that was killed after its training."""
         if differences := self.folder.differences(self.settings, self.about):
             raise ValueError(f"{self.folder.path} holds a finished run with other settings: " + "; ".join(differences))
-        self.listener(events.Note(f"{self.folder.path} is trained; its test and report are made now"))
+        self.listener(events.Note(f"{self.folder.path} is trained already; only its test results and report are made"))
         self.folder.tidy()
         result = load(self.folder.path)
         assert result.reader is not None

@@ -1,4 +1,4 @@
-"""Predictions of a finished run for files, folders, tables and lines of text: `deelbo predict`."""
+"""The work of `deelbo predict`: predictions of a finished run for files, folders, tables and lines of text."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class PredictedInput:
     """An input with its prediction.
 
     Args:
-        input_columns: The path or line, or the columns of the input's row.
-        columns: The prediction as columns, under names that the input's row does not have.
+        input_columns: Columns that describe the input: its path or line, or the columns of its row in a table.
+        columns: Columns of the prediction, under names that the input's row does not have.
         details: Further values that are too long for a table, such as the probabilities of all classes.
     """
 
@@ -46,18 +46,18 @@ def predict_job(
         run: Folder of the run.
         inputs: Images and folders of them, or tables of texts; "-" stands for `lines`.
         samples: Number of draws to average; 0 plugs in the mean weights.
-        top: How many classes to name.
+        top: Number of most probable classes to name.
         text_column: Name of the column that holds the text.
         skip_bad: Whether to leave unreadable images out instead of refusing them.
-        lines: Texts, or paths of images, one a line.
+        lines: Lines of standard input, each a text or the path of an image.
         listener: Called with a note for each image that is left out.
 
     Raises:
-        FileNotFoundError: If an input is not there.
+        FileNotFoundError: If an input does not exist.
         ValueError: If there is nothing to predict, or an input cannot be read.
     """
     if top < 1 or samples < 0:
-        raise ValueError(f"top={top} must be at least 1, and samples={samples} at least 0")
+        raise ValueError(f"top={top}, samples={samples}: top must be at least 1, and samples at least 0")
     result = load(run)
     if (reader := result.reader) is None:
         raise ValueError("this run's network was made in Python: use deelbo.load(path, model).predict(tensors)")
@@ -65,13 +65,13 @@ def predict_job(
     if not items:
         raise ValueError(f"no {reader.kind} in {', '.join(inputs)}")
     numbered = Examples(items, list(range(len(items))), [str(item) for item in items])
-    dataset = reader.dataset(numbered, skip_bad)  # the "labels" say which of the inputs could be read
+    dataset = reader.dataset(numbered, skip_bad)  # the "labels" are the inputs' numbers: unreadable ones are skipped
     for name in reader.bad:
         listener(events.Note(f"{name} cannot be read and is left out"))
     predicted = result.likelihood.describe(result.predict_dataset(dataset, samples), reader.targets.names, top)
     taken = {name for row in columns for name in row}
-    ours = {name for row in predicted for name in (*row.columns, *row.details)}
-    prefix = "deelbo_" if taken & ours else ""  # the table's own columns stay
+    added = {name for row in predicted for name in (*row.columns, *row.details)}
+    prefix = "deelbo_" if taken & added else ""  # so that no column of the table is overwritten
     return [
         PredictedInput(
             columns[index],
@@ -85,18 +85,18 @@ def predict_job(
 def _gather(
     inputs: list[str], kind: str, text_column: str, lines: Iterable[str]
 ) -> tuple[list[Any], list[dict[str, Any]]]:
-    """Return what to predict on, and for each the columns that its row of the output begins with."""
+    """Return the inputs, and for each of them the first columns of its row in the output."""
     items: list[Any] = []
     columns: list[dict[str, Any]] = []
-    for given in inputs:
-        path = Path(given)
-        if given == "-":
+    for name in inputs:
+        path = Path(name)
+        if name == "-":
             stripped = [line.rstrip("\r\n") for line in lines if line.strip()]
             items += stripped if kind == "text" else [Path(line) for line in stripped]
             columns += [{"input": line} for line in stripped]
         elif not path.exists():
             hint = "; texts come from a table, or from standard input by -" if kind == "text" else ""
-            raise FileNotFoundError(f"{given}: no such file{hint}")
+            raise FileNotFoundError(f"{name}: no such file{hint}")
         elif kind == "text":
             if not is_table(path):
                 raise ValueError(f"{path}: a table of texts is a CSV, TSV, JSONL or Parquet file")

@@ -1,4 +1,4 @@
-"""From data and the name of a model to the posterior of a source task: `deelbo prior`."""
+"""The work of `deelbo prior`: from data and the name of a model to the posterior of a source task."""
 
 from __future__ import annotations
 
@@ -34,20 +34,20 @@ def collect_job(
     """Train on a source task, gather its posterior and write it; an interrupted collection is continued.
 
     Args:
-        data_spec: Which data.
-        model_spec: Which model.
-        settings: Settings of `collect`.
-        out: A new file; while training, a checkpoint OUT.part is beside it.
+        data_spec: Specification of the data.
+        model_spec: Specification of the model.
+        settings: Arguments of `collect`, such as steps and rank.
+        out: Path of a new file; during training there is a checkpoint OUT.part beside it.
         batch_size: Number of examples in a step.
-        device: "cpu" to stay off the GPU; the GPU if there is one if None.
+        device: "cpu" to stay off the GPU; None for the GPU if there is one.
         listener: Called with the events of the job.
 
     Returns:
-        The posterior, and where it is: at `out`, or beside it if a file appeared there meanwhile.
+        The posterior, and the path of its file: `out`, or another name if a file appeared there in the meantime.
 
     Raises:
         FileExistsError: If the file is there already.
-        ValueError: If data, model or settings are not what they should be.
+        ValueError: If the data, the model or the settings cannot be used.
     """
     _check_free(out)
     if device is not None:
@@ -58,7 +58,7 @@ def collect_job(
         listener(events.Note(note))
     with locked(out):
         for orphan in out.parent.glob(f".{out.name}.part.*.part"):
-            orphan.unlink()  # of a process that was killed while it wrote
+            orphan.unlink()  # left by a process that was killed while writing
         network, reader = model_spec.load(data, settings.get("seed", 0))
         progress = events.stage(listener, "reading training images")
         train_set, _ = reader.training_sets(data.train, data_spec.skip_bad, progress, data_spec.flip)
@@ -83,7 +83,7 @@ def collect_job(
             likelihood.fit(labels_of(train_set), data.targets.num_outputs)
         checkpoint = out.with_name(out.name + ".part")
         if checkpoint.exists():
-            listener(events.Note(f"going on from {checkpoint}"))
+            listener(events.Note(f"continuing from {checkpoint}"))
         try:
             posterior = collect(
                 network.to(device or default_device()),
@@ -97,7 +97,7 @@ def collect_job(
                 **settings,
             )
         except DivergedError:
-            checkpoint.unlink(missing_ok=True)  # a smaller rate would be refused as another setting
+            checkpoint.unlink(missing_ok=True)  # else a smaller rate would be refused as another setting
             raise
         if out.exists():  # since training began
             out = out.with_stem(out.stem + "-new")
@@ -107,13 +107,13 @@ def collect_job(
 
 
 def convert_job(name: str, model: str, head: str | None, out: Path) -> SourcePosterior:
-    """Convert a released prior into a file of ours.
+    """Convert a prior released with the paper "Pre-Train Your Loss" into a file of deelbo's.
 
     Args:
         name: The common beginning of the released files' paths.
         model: Specification of a model of the released architecture.
         head: Name of its classifier; found automatically in most networks if None.
-        out: A new file.
+        out: Path of a new file.
 
     Raises:
         FileExistsError: If the file is there already.
@@ -131,7 +131,7 @@ def _check_free(out: Path) -> None:
     if out.exists():
         raise FileExistsError(f"{out} exists already; choose another name")
     if out.suffix != ".safetensors":
-        raise ValueError(f"out={out}: the file must be called something.safetensors")
+        raise ValueError(f"out={out}: the name of the file must end in .safetensors")
     out.parent.mkdir(parents=True, exist_ok=True)
     if not os.access(out.parent, os.W_OK):
         raise PermissionError(f"{out.parent} cannot be written to")

@@ -1,6 +1,6 @@
-"""Likelihoods p(y | network output): what a label is, and how well an output explains it.
+"""Likelihoods p(y | network output) of classes, numbers and several labels.
 
-In a training loop of your own none of them is needed: any mean negative log-likelihood works there.
+Your own training loop needs none of them: any mean negative log-likelihood works there.
 """
 
 from deelbo.likelihoods.base import (

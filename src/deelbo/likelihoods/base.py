@@ -1,4 +1,4 @@
-"""What every likelihood can do; the training loop, Laplace, SWAG, the metrics and the report ask nothing else."""
+"""The base class of likelihoods, which the training loop, Laplace, SWAG, the metrics and the report rely on."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CLASS_WEIGHTS = ("none", "balanced")
 
 @dataclass(frozen=True)
 class TrainingScore:
-    """What the history shows of each epoch beside the negative log-likelihood.
+    """A score of training, such as accuracy, that the history shows beside the negative log-likelihood.
 
     Args:
         column: Name of the column in `history.csv`.
@@ -49,13 +49,13 @@ class Likelihood(nn.Module, ABC):
             training examples add up to N, so that the objective stays a weighted log-likelihood of N examples.
 
     Raises:
-        ValueError: If `class_weights` is something else, or this likelihood knows no classes.
+        ValueError: If `class_weights` is something else, or this likelihood has no classes to balance.
     """
 
     name: ClassVar[str]
-    task: ClassVar[str]  # what users call learning with this likelihood
-    has_classes: ClassVar[bool] = True  # whether class weights mean something
-    learned_titles: ClassVar[dict[str, str]] = {}  # what the report calls the numbers of `learned`
+    task: ClassVar[str]  # name of the task for users, such as "regression"
+    has_classes: ClassVar[bool] = True  # whether class weights make sense
+    learned_titles: ClassVar[dict[str, str]] = {}  # titles of the numbers of `learned` in the report
 
     def __init__(self, class_weights: str = "none") -> None:
         super().__init__()
@@ -78,22 +78,22 @@ class Likelihood(nn.Module, ABC):
         return self.class_weights != "none"
 
     def fit(self, targets: Tensor, num_outputs: int) -> None:
-        """Take what training needs to know from all training targets, such as class weights. Called once.
+        """Compute what depends on all training targets, such as class weights; called once, before training.
 
         Args:
-            targets: Targets of the training set, one row each.
-            num_outputs: How many numbers the network gives for an example.
+            targets: Targets of the training set, one row for each example.
+            num_outputs: Number of outputs that the network gives for an example.
 
         Raises:
-            ValueError: If the targets cannot be learned.
+            ValueError: If the targets cannot be learned, such as a single number for all examples.
         """
 
     @abstractmethod
     def check(self, output: Tensor, target: Tensor) -> None:
-        """Refuse outputs and targets of another shape or kind than this likelihood takes.
+        """Raise an error for outputs or targets of another shape or kind than this likelihood takes.
 
         Raises:
-            ValueError: With what was expected and what was given.
+            ValueError: If they do not fit; the message says what was expected and what was given.
         """
 
     @abstractmethod
@@ -110,24 +110,24 @@ class Likelihood(nn.Module, ABC):
 
     @abstractmethod
     def training_score(self, output: Tensor, target: Tensor) -> TrainingScore:
-        """Return what the history shows of a batch, such as how many examples are classified correctly."""
+        """Return a score of a batch for the history, such as how many examples are classified correctly."""
 
     def default_kappa(self, num_params: int, num_data: int, num_outputs: int) -> float:
-        """Return how much the data are emphasised by default: max(1, D/N).
+        """Return the default emphasis of the data, kappa = max(1, D/N).
 
         Args:
             num_params: D, the number of weights.
             num_data: N, the number of training examples.
-            num_outputs: How many numbers the network gives for an example.
+            num_outputs: Number of outputs that the network gives for an example.
         """
         return max(1.0, num_params / num_data)
 
     def warnings(self, kappa: float, num_params: int, num_data: int, num_outputs: int) -> list[str]:
-        """Return what a user should know before training with this emphasis; see `default_kappa`."""
+        """Return warnings for the user before training with this emphasis; for the arguments see `default_kappa`."""
         return []
 
     def learned(self) -> dict[str, float]:
-        """Return what this likelihood learns beside the weights, one number for each name, for the history."""
+        """Return the numbers that this likelihood learns beside the weights, by name, for the history."""
         return {}
 
     # ---- predictions ----
@@ -137,11 +137,11 @@ class Likelihood(nn.Module, ABC):
         """Return the part of a prediction that is averaged over draws of the weights, in float64."""
 
     def units(self) -> tuple[Tensor, Tensor] | None:
-        """Return location and spread by which outputs become the user's units; None if outputs have no units."""
+        """Return location and spread that convert outputs to the user's units; None if outputs have no units."""
         return None
 
     def prediction(self, average: Tensor) -> Any:
-        """Return the prediction from an average of `averageable`; probabilities unless a subclass says otherwise."""
+        """Return the prediction from an average of `averageable`: probabilities, unless a subclass overrides it."""
         return average
 
     @abstractmethod
@@ -149,14 +149,14 @@ class Likelihood(nn.Module, ABC):
         """Return predictions as rows of a table, one for each example.
 
         Args:
-            prediction: What `prediction` returned.
+            prediction: Predictions that `prediction` returned.
             names: Names of the classes, labels or numbers.
-            top: How many classes to name.
+            top: Number of most probable classes to name.
         """
 
     @abstractmethod
     def score(self, prediction: Any, target: Tensor) -> float:
-        """Return how good predictions are, larger being better: what CLML chooses its temperature by."""
+        """Return how good predictions are, larger being better; CLML chooses its temperature by it."""
 
 
 def likelihood_of_task(task: str) -> str:
@@ -172,7 +172,7 @@ def likelihood_of_task(task: str) -> str:
 
 
 def recognise_likelihood(targets: Tensor) -> str:
-    """Return the name of the likelihood for targets: whole numbers are classes, rows of 0 and 1 labels, others numbers.
+    """Return the likelihood's name for targets: integers are classes, rows of 0 and 1 labels, floats numbers.
 
     Args:
         targets: Targets of some examples: integers [N], integers or booleans [N, L], or floating-point numbers.

@@ -34,7 +34,9 @@ class Bernoulli(Likelihood):
 
     def __init__(self, class_weights: str = "none") -> None:
         super().__init__(class_weights)
-        self.register_buffer("weights", None, persistent=False)  # [2, L]: of examples without and with the label
+        self.register_buffer(
+            "weights", None, persistent=False
+        )  # [2, L]: weights of examples without and with the label
 
     def fit(self, targets: Tensor, num_outputs: int) -> None:
         """Compute the weights of each label from the labels of all training examples."""
@@ -46,7 +48,7 @@ class Bernoulli(Likelihood):
             self.weights = torch.where(both, weights, torch.ones_like(weights)).float()
 
     def check(self, output: Tensor, target: Tensor) -> None:
-        """Refuse targets that are not rows of 0 and 1 with an output for each."""
+        """Raise an error unless targets are rows of 0 and 1, and there is an output for each label."""
         if target.ndim != 2 or not bool(((target == 0) | (target == 1)).all()):
             raise ValueError(f"labels must be a row of 0 and 1 for each example, not {target[0].tolist()}")
         if output.shape != target.shape:

@@ -14,7 +14,7 @@ from deelbo.likelihoods.base import LIKELIHOODS, Likelihood, PredictedRow, Train
 
 @LIKELIHOODS.register("categorical", "one class for each example")
 class Categorical(Likelihood):
-    r"""p(y | logits) = softmax(logits)_y; training on it is training on cross-entropy.
+    r"""p(y | logits) = softmax(logits)_y, whose negative logarithm is the cross-entropy.
 
     With class_weights="balanced", log p of an example of class c counts w_c = N / (C n_c) times, where n_c of the N
     examples are of class c; so sum_i w_{y_i} = N.
@@ -45,7 +45,7 @@ class Categorical(Likelihood):
             self.weights = (len(targets) / (present * counts.clamp(min=1))).float()
 
     def check(self, output: Tensor, target: Tensor) -> None:
-        """Refuse targets that are not whole numbers, and outputs that are not logits."""
+        """Raise an error unless targets are whole numbers and outputs are logits."""
         if target.shape != (len(target),) or target.is_floating_point() or target.is_complex():
             raise ValueError(f"a label must be one whole number, not {target[0].tolist()}")
         if output.ndim != 2 or len(output) != len(target):

@@ -32,21 +32,21 @@ class GaussianPrediction(NamedTuple):
 class Gaussian(Likelihood):
     r"""p(y | output) = N((y - location) / spread | output, noise^2 I) with a learned noise.
 
-    `fit` sets location and spread to the mean and standard deviation of the training targets, so the network learns
-    standardised numbers while targets and predictions stay in the user's units; before, they are 0 and 1. `log_prob`
-    is in standardised units: in the user's it is smaller by sum_k log spread_k for every example.
+    `fit` sets location and spread, at first 0 and 1, to the mean and standard deviation of the training targets: the
+    network learns standardised numbers, while targets and predictions stay in the user's units. `log_prob` is in
+    standardised units: in the user's units it is smaller by sum_k log spread_k for every example.
 
-    Give `likelihood.parameters()` to the optimizer: the noise is learned by gradient beside the weights. It is scaled
-    like the weights' loss, so the same learning rate serves.
+    Give `likelihood.parameters()` to the optimizer: the noise is learned by gradient beside the weights. Its
+    gradient is scaled like that of the weights, so that the same learning rate can be used.
 
     With K numbers for each example the terms in log(noise) of the objective add up to (D - kappa N K) log(noise) once
     the network fits the training set exactly: for kappa N K > D it grows without bound as the noise goes to zero. So
     `default_kappa` is max(1, D / (N K)), and `floor` bounds the noise from below.
 
     Args:
-        noise: Standard deviation of the noise where learning starts, in standardised units.
-        floor: Smallest noise, in standardised units; 0 for none.
-        class_weights: "none": there are no classes.
+        noise: Initial standard deviation of the noise, in standardised units.
+        floor: Smallest noise that can be learned, in standardised units; 0 for no bound.
+        class_weights: Only "none", because there are no classes.
 
     Example:
         >>> import torch
@@ -76,16 +76,16 @@ class Gaussian(Likelihood):
 
     @property
     def needs_targets(self) -> bool:
-        """Always: the targets are standardised."""
+        """Always true: the targets are standardised."""
         return True
 
     @property
     def noise(self) -> Tensor:
-        """sigma_y in standardised units, a positive zero-dimensional tensor."""
+        """Standard deviation sigma_y of the noise in standardised units, a positive zero-dimensional tensor."""
         return self.floor + F.softplus(self.raw_noise)
 
     def fit(self, targets: Tensor, num_outputs: int) -> None:
-        """Take mean and standard deviation of the training targets.
+        """Compute mean and standard deviation of the training targets, by which they are standardised.
 
         Raises:
             ValueError: If a target is not finite, or all are the same.
@@ -100,7 +100,7 @@ class Gaussian(Likelihood):
         self.location, self.spread = rows.mean(0).to(device), spread.to(device)
 
     def check(self, output: Tensor, target: Tensor) -> None:
-        """Refuse targets that are not numbers with an output for each."""
+        """Raise an error unless targets are floating-point numbers, and there is an output for each."""
         if not target.is_floating_point():
             raise ValueError(f"a target of a regression must be a floating-point number, not {target[0].tolist()}")
         if output.reshape(len(output), -1).shape != target.reshape(len(target), -1).shape:
@@ -111,7 +111,7 @@ class Gaussian(Likelihood):
 
         Args:
             output: Predicted means in standardised units, [N] or [N, ...].
-            target: Numbers in the user's units, as many for each example.
+            target: Numbers in the user's units, as many as outputs.
 
         Raises:
             ValueError: If the numbers of outputs and targets differ.
@@ -127,7 +127,9 @@ class Gaussian(Likelihood):
         return (wide - self.location.to(wide)) / self.spread.to(wide)
 
     def _rows(self, output: Tensor, target: Tensor) -> Tensor:
-        if output.numel() != target.numel() or len(output) != len(target):  # broadcasting would compare all with all
+        if output.numel() != target.numel() or len(output) != len(
+            target
+        ):  # else broadcasting would compare all with all
             raise ValueError(f"output {list(output.shape)} and target {list(target.shape)} must have the same numbers")
         return output.reshape(len(output), -1)
 
@@ -141,11 +143,11 @@ class Gaussian(Likelihood):
         return max(1.0, num_params / (num_data * num_outputs))
 
     def warnings(self, kappa: float, num_params: int, num_data: int, num_outputs: int) -> list[str]:
-        """Warn where the objective may have no maximum."""
+        """Return a warning if the objective has no maximum with this emphasis."""
         if kappa * num_data * num_outputs <= num_params * (1 + 1e-9):
             return []
         return [
-            f"kappa={kappa:g} emphasises {num_data * num_outputs} numbers beyond the {num_params} weights: the "
+            f"kappa={kappa:g} times {num_data * num_outputs} training targets exceeds the {num_params} weights: the "
             "objective grows without bound as the noise goes to zero, so the noise is kept above "
             f"{self.floor:g} of the targets' standard deviation"
         ]

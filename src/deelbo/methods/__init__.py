@@ -1,4 +1,4 @@
-"""Methods of regularised training, all on the same loop. A new method is a new file in this folder."""
+"""Methods of regularisation, which share one training loop. A new method is a new file in this folder."""
 
 from deelbo.methods.laplace import LaplaceMarginalLikelihood
 from deelbo.methods.point import MaximumAPosteriori

@@ -13,12 +13,12 @@ from deelbo.training.method import METHODS, MethodInputs, TrainingView, load_var
 
 @METHODS.register("la-lml", "prior variances learned by Laplace's marginal likelihood after every epoch")
 class LaplaceMarginalLikelihood(MaximumAPosteriori):
-    """Trains mean NLL - log p(theta) / N, and after every epoch sets the prior variances to the evidence's maximum.
+    """Minimises mean NLL - log p(theta) / N, and after every epoch sets the prior variances to the evidence's maximum.
 
-    The evidence is that of a diagonal empirical Fisher over the training set, in eval mode. The variances start at 1.
+    The evidence uses the diagonal empirical Fisher over the training set, in eval mode. The variances start at 1.
 
     Args:
-        inputs: Network, prior and number of examples.
+        inputs: Network, prior, likelihood and number of examples.
     """
 
     name = "la-lml"
@@ -40,7 +40,7 @@ class LaplaceMarginalLikelihood(MaximumAPosteriori):
         self._evidence = self.objective(examples, samples=0)
 
     def objective(self, examples: TrainingView, samples: int) -> float:
-        """Set the prior variances to Laplace's best, and return the log marginal likelihood there."""
+        """Set the prior variances to the maximum of Laplace's log marginal likelihood, and return its value there."""
         with eval_mode(self.network):
             posterior = laplace_posterior(
                 self.network,
@@ -54,7 +54,7 @@ class LaplaceMarginalLikelihood(MaximumAPosteriori):
         return posterior.log_marginal_likelihood()
 
     def learned(self) -> dict[str, float]:
-        """Return the prior variances, the prior's part of the loss, and the evidence for each example."""
+        """Return the prior variances, the prior's part of the loss, and the evidence divided by N."""
         evidence = {} if self._evidence is None else {"evidence": self._evidence / self.num_data}
         return {**super().learned(), **evidence}
 
@@ -64,6 +64,6 @@ class LaplaceMarginalLikelihood(MaximumAPosteriori):
         return {**variance_state(self.prior), "evidence": torch.tensor(evidence, dtype=torch.float64)}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Continue from a state."""
+        """Continue from a state that `state_dict` returned."""
         load_variance_state(self.prior, state)
         self._evidence = None if state["evidence"].isnan() else float(state["evidence"])

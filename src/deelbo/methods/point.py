@@ -15,10 +15,10 @@ from deelbo.training.method import METHODS, Method, MethodInputs, Quantity, Trai
 
 @METHODS.register("map", "a point estimate under fixed prior variances")
 class MaximumAPosteriori(Method):
-    """Trains mean NLL - log p(theta) / N.
+    """Minimises mean NLL - log p(theta) / N.
 
     Args:
-        inputs: Network, prior and number of examples.
+        inputs: Network, prior, likelihood and number of examples.
         variances: Variance of each group of the prior; infinity for no regularisation.
 
     Raises:
@@ -33,7 +33,7 @@ class MaximumAPosteriori(Method):
     def __init__(self, inputs: MethodInputs, variances: dict[str, float]) -> None:
         prior, network = inputs.prior, inputs.network
         if missing := sorted(set(prior.variances) - set(variances)):
-            raise ValueError(f"prior_variances lacks the groups {', '.join(missing)}")
+            raise ValueError(f"prior_variances=... lacks the groups {', '.join(missing)}")
         covered = {id(weight) for group in prior.named_groups().values() for weight in group.weights}
         if missing := [name for name, weight in trainable(unwrap(network)).items() if id(weight) not in covered]:
             raise ValueError(f"the prior has no group for {len(missing)} weights, such as {missing[0]!r}")
@@ -68,10 +68,10 @@ class MaximumAPosteriori(Method):
             return float(examples.log_likelihood()) + self._log_prior()
 
     def _log_prior(self) -> float:
-        """A flat prior has a density of its own choice: that of a unit volume."""
+        """Return log p(theta); a group of infinite variance (a flat prior) counts as 0."""
         groups = self.prior.named_groups().values()
         return sum(group.log_prob() for group in groups if group.variance < math.inf)
 
     def learned(self) -> dict[str, float]:
-        """Return the prior's variances, which stay, and its part of the loss."""
+        """Return the prior's variances, which stay fixed, and its part of the loss."""
         return {**variances_by_column(self.prior), "penalty": -self._log_prior() / self.num_data}

@@ -1,4 +1,4 @@
-"""DE-ELBO, and the ELBO as its case kappa = 1."""
+"""DE-ELBO, the data-emphasized ELBO, and the ELBO as its special case kappa = 1."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from deelbo.training.method import (
 
 @METHODS.register("de-elbo", "learned regularisation, the data emphasised by kappa = D/N")
 class DataEmphasized(Method):
-    """Trains mean NLL + KL/(kappa N) under draws from an isotropic posterior; the prior variances are learned.
+    """Minimises mean NLL + KL/(kappa N) under draws from an isotropic posterior; the prior variances are learned.
 
     Args:
         inputs: Network, prior, likelihood and settings.
@@ -66,7 +66,7 @@ class DataEmphasized(Method):
         return self._posterior
 
     def parameters(self) -> Iterator[nn.Parameter]:
-        """Return means and unconstrained scale."""
+        """Return the means of the posterior and its unconstrained scale."""
         return self._posterior.parameters()
 
     def add_gradients(self, add_loss_gradient: Callable[[], None], unscale: Callable[[], None]) -> None:
@@ -77,15 +77,15 @@ class DataEmphasized(Method):
         self.elbo.backward()
 
     def objective(self, examples: TrainingView, samples: int) -> float:
-        """Return J at the optimal prior variances."""
+        """Return the objective J at the optimal prior variances."""
         self.prior.update_variances(self._posterior)
         return float(self.elbo.estimate(examples.log_likelihood, samples))
 
     def optimistic_objective(self, examples: TrainingView, samples: int) -> float:
-        """Return max over the scale of J, on a grid upwards from the current one.
+        """Return the maximum of J over the scale, on a grid upwards from the current scale.
 
         The scale starts tiny and is learned by gradient, so at first every move of the means costs D/2 log(1 + |move|^2
-        / (D scale^2)): J falls before it rises, the deeper the larger the learning rate. At the best scale it does not.
+        / (D scale^2)): J falls before it rises, deeper for larger learning rates. At the best scale it does not.
         """
         best = -math.inf
         while (value := self.objective(examples, samples)) > best:
@@ -108,14 +108,14 @@ class DataEmphasized(Method):
         return {**posterior, **variance_state(self.prior)}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Continue from a state."""
+        """Continue from a state that `state_dict` returned."""
         self._posterior.load_state_dict(
             {name.removeprefix("posterior."): v for name, v in state.items() if name.startswith("posterior.")}
         )
         load_variance_state(self.prior, state)
 
 
-@METHODS.register("elbo", "the same without emphasis (kappa = 1)")
+@METHODS.register("elbo", "like de-elbo without emphasis (kappa = 1)")
 class EvidenceLowerBound(DataEmphasized):
     """DE-ELBO with kappa = 1: the evidence lower bound."""
 

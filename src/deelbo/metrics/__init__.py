@@ -1,4 +1,4 @@
-"""How good predictions are: one function for each number, known to the report, the commands and the comparison."""
+"""Metrics of predictions: one function for each, which the report, the commands and the comparison use."""
 
 from deelbo.metrics.base import METRICS, Metric, compute_metrics, main_metric, metric, metrics_of
 

@@ -1,4 +1,4 @@
-"""The registry of metrics: each belongs to a likelihood, and says how it is called and shown."""
+"""The registry of metrics: each belongs to a likelihood, and has its title and the way it is shown."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ METRICS: Registry[Metric] = Registry("metric", "deelbo.metrics")
 
 @dataclass(frozen=True)
 class Metric:
-    """A number that says how good predictions are.
+    """A measure of how good predictions are.
 
     Args:
-        name: Key in `run.json` and column in tables.
-        likelihood: Name of the likelihood whose predictions it judges.
-        title: What people call it.
-        compute: Takes predictions and targets of all examples and returns the number.
-        percent: Whether it is a share that is shown in per cent.
-        better: "higher" or "lower"; "" where neither end is better.
-        main: Whether it is the one that charts and rankings show.
+        name: Name of the metric as a key in `run.json` and as a column in tables.
+        likelihood: Name of the likelihood whose predictions the metric judges.
+        title: Name of the metric for people, such as "mean absolute error".
+        compute: Function that takes predictions and targets of all examples and returns the value.
+        percent: Whether the value is a share that is shown in per cent.
+        better: "higher" or "lower", whichever values are better; "" if neither.
+        main: Whether charts and rankings show this metric of the likelihood.
     """
 
     name: str
@@ -71,7 +71,7 @@ def compute_metrics(likelihood: str, prediction: Any, targets: Tensor) -> dict[s
 
     Args:
         likelihood: Name of the likelihood.
-        prediction: What `Result.predict` returns for the examples.
-        targets: What was to be predicted.
+        prediction: Predictions for the examples, as `Result.predict` returns them.
+        targets: True targets of the examples.
     """
     return {name: entry.compute(prediction, targets.cpu()) for name, entry in metrics_of(likelihood).items()}

@@ -1,4 +1,4 @@
-"""Metrics of the probabilities of several labels, [examples, labels]."""
+"""Metrics for several labels, from their probabilities, [examples, labels]."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def _torchmetrics() -> Any:
 
 
 def average_precisions(probabilities: Tensor, labels: Tensor) -> Tensor:
-    """Return the average precision of each label; not a number for a label that no example has."""
+    """Return the average precision of each label; NaN for a label that no example has."""
     seen = labels.sum(0) > 0
     values = torch.full((labels.shape[1],), torch.nan, dtype=torch.float64)
     for k in seen.nonzero().flatten().tolist():
@@ -47,8 +47,8 @@ def negative_log_likelihood(probabilities: Tensor, labels: Tensor) -> float:
 
 @metric("ece", "bernoulli", "calibration error (ECE)", percent=True, better="lower")
 def calibration_error(probabilities: Tensor, labels: Tensor) -> float:
-    """Return the mean gap between a label's probability and how often it is there, in 15 bins over all labels."""
-    # torchmetrics bins the confidence of the predicted side instead; a label's own probability says more.
+    """Return the mean gap between the probability of a label and its frequency, in 15 bins over all labels."""
+    # Not torchmetrics' version: it bins the confidence of yes or no, and we bin the probability of yes.
     p, y = probabilities.flatten().double(), labels.flatten().double()
     bins = (p * 15).long().clamp(max=14)
     count = torch.bincount(bins, minlength=15).clamp(min=1)

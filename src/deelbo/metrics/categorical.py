@@ -1,4 +1,4 @@
-"""Metrics of class probabilities, [examples, classes]."""
+"""Metrics for classes, from their probabilities, [examples, classes]."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ def accuracy(probabilities: Tensor, labels: Tensor) -> float:
 def balanced_accuracy(probabilities: Tensor, labels: Tensor) -> float:
     """Return the mean over classes of the share of a class's examples that are right (the paper's accuracy)."""
     recalls = _torchmetrics().multiclass_accuracy(probabilities, labels, probabilities.shape[1], average="none")
-    return float(recalls[labels.unique()].double().mean())  # a class that the labels lack must not count as zero
+    return float(
+        recalls[labels.unique()].double().mean()
+    )  # leaves out classes without test examples, whose recall would be 0
 
 
 @metric("nll", "categorical", "negative log-likelihood", better="lower")

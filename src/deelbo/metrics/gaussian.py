@@ -1,4 +1,4 @@
-"""Metrics of predicted means and standard deviations; several numbers an example are averaged over the numbers."""
+"""Metrics for regression, from predicted means and standard deviations, averaged over the numbers of an example."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def mean_absolute_error(prediction: GaussianPrediction, targets: Tensor) -> floa
 
 @metric("r2", "gaussian", "R²", better="higher")
 def coefficient_of_determination(prediction: GaussianPrediction, targets: Tensor) -> float:
-    """Return R² = 1 - squared errors / squared deviations from the targets' mean: 1 is perfect, 0 the mean itself."""
+    """Return R² = 1 - squared errors / squared deviations from the targets' mean: 1 is perfect, 0 like the mean."""
     rows = _targets(targets)
     errors = (prediction.mean - rows).square().sum(0)
     return float((1 - errors / (rows - rows.mean(0)).square().sum(0).clamp(min=1e-300)).mean())
@@ -47,6 +47,6 @@ def negative_log_likelihood(prediction: GaussianPrediction, targets: Tensor) -> 
 
 @metric("coverage", "gaussian", "targets inside the 90 % interval", percent=True)
 def coverage(prediction: GaussianPrediction, targets: Tensor) -> float:
-    """Return the share of targets within 1.645 standard deviations of the mean; 90 % where the noise is right."""
+    """Return the share of targets within 1.645 standard deviations of the mean; 90 % if the noise is right."""
     inside = (prediction.mean - _targets(targets)).abs() <= QUANTILE * prediction.std
     return float(inside.double().mean())

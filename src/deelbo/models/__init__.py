@@ -1,4 +1,4 @@
-"""From the name of a model to a network with a classifier for the user's targets."""
+"""Loading a network by the name of a model, with a new classifier for the user's targets."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ def load_model(
     max_length: int | None = None,
     folder: str | Path | None = None,
 ) -> tuple[nn.Module, InputReader]:
-    """Return a network for the targets, and what reads its inputs.
+    """Return a network for the targets, and the reader of its inputs.
 
     Args:
         spec: `timm:NAME`, `torchvision:NAME`, `hf:NAME-OR-FOLDER`, `offline:efficientnet_lite0`, `offline:minilm`, or
             `package.module:factory` (called with `num_classes=`).
         kind: Kind of the inputs, "image" or "text".
         targets: What the network shall predict.
-        weights: A safetensors file or state dict for the backbone; a classifier for as many outputs is read as well.
+        weights: A safetensors file or state dict for the backbone; its classifier is read too if its size fits.
         pretrained: Whether to load pretrained weights; False for the architecture alone, whose weights come later.
         image_size: Height and width of images in pixels; the network's own if None.
         max_length: Number of tokens of a text at most; None for what the network takes, and at most 512.
@@ -78,10 +78,10 @@ def load_model(
 
 
 def restore_model(stored: dict[str, Any], folder: Path) -> tuple[nn.Module, InputReader]:
-    """Make the architecture of a finished run again, and what reads its inputs.
+    """Return the network of a finished run, without its weights, and the reader of its inputs.
 
     Args:
-        stored: What `InputReader.as_dict` returned.
+        stored: Plain values that `InputReader.as_dict` returned.
         folder: Folder with the configuration and tokenizer that `InputReader.write_files` wrote.
     """
     image = stored.get("image")

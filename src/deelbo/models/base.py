@@ -1,4 +1,4 @@
-"""What a model source is asked, what it gives, and the registry of sources."""
+"""The registry of model sources, with the request that a source takes and the model that it gives."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from deelbo.data.targets import Targets
 
 @dataclass(frozen=True)
 class ModelRequest:
-    """A network that is wanted.
+    """Request for a network.
 
     Args:
         spec: The whole specification, such as "timm:resnet50".
-        name: What stands after the prefix, such as "resnet50".
+        name: The part after the prefix, such as "resnet50".
         kind: Kind of the inputs, "image" or "text".
         targets: What the network shall predict.
         pretrained: Whether to load pretrained weights, or the architecture alone.
@@ -45,7 +45,7 @@ class LoadedModel:
         network: The network, with a new classifier for the targets.
         image: Size and normalisation of images, for a network that takes images.
         tokenizer: Tokenizer, for a network that takes texts.
-        files: Objects whose `save_pretrained` writes what the architecture cannot be made without, beside the weights.
+        files: Objects with `save_pretrained` (configuration, tokenizer) that are needed to make the architecture again.
     """
 
     network: nn.Module

@@ -1,4 +1,4 @@
-"""Networks that the user's own function makes."""
+"""Networks made by a function of the user's own."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from deelbo.models.base import LoadedModel, ModelRequest
 def from_factory(request: ModelRequest) -> LoadedModel:
     """Call `package.module:factory(num_classes=...)`.
 
-    The network may say more by attributes: `tokenizer` (then it is for texts), or `pretrained_cfg` with "input_size",
-    "mean" and "std", as timm's have. Without, images are 224 pixels wide and normalised by the training set.
+    The network may have the attribute `tokenizer` (then it is for texts), or `pretrained_cfg` with "input_size", "mean"
+    and "std", as in timm. Without them, images are 224 pixels wide and normalised by the training set.
 
     Raises:
-        ValueError: If there is no such function, or it gives no network.
+        ValueError: If there is no such function, or it does not return a network.
     """
     module, _, name = request.spec.partition(":")
-    if "" not in sys.path:  # a module in the current folder, as for `python -m`
+    if "" not in sys.path:  # so that modules in the current folder are found, as with `python -m`
         sys.path.insert(0, "")
     try:
         factory = getattr(importlib.import_module(module), name)

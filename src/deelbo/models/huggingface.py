@@ -23,7 +23,7 @@ _PROBLEM_TYPES = {
 _RESAMPLING = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic"}  # PIL's numbers
 
 
-@MODEL_SOURCES.register("hf", "Hugging Face models, by name or folder")
+@MODEL_SOURCES.register("hf", "Hugging Face models for images or texts, by name or folder")
 def from_hugging_face(request: ModelRequest) -> LoadedModel:
     """Return a network from the hub, its cache, a local folder, or a run's own folder."""
     return load_transformer(request, request.name)
@@ -65,8 +65,8 @@ def load_transformer(request: ModelRequest, name: str) -> LoadedModel:
             config.pad_token_id = reader.pad_token_id
         if request.pretrained:
             options = {"config": config, "ignore_mismatched_sizes": True, "output_loading_info": True}
-            network, found = _fetch(request, automatic, where, **options)
-            _check_loaded(request, network, found)
+            network, loading_info = _fetch(request, automatic, where, **options)
+            _check_loaded(request, network, loading_info)
             _new_head(network)
         else:
             network = automatic.from_config(config)
@@ -85,10 +85,10 @@ def _fetch(request: ModelRequest, automatic: Any, where: str, **options: Any) ->
         raise unavailable(request.spec, error) from error
 
 
-def _check_loaded(request: ModelRequest, network: Any, found: dict[str, Any]) -> None:
-    """Refuse weights that leave part of the network as it was initialised, except for what a new task needs anew."""
-    shapes = [key if isinstance(key, str) else key[0] for key in found["mismatched_keys"]]
-    missing = [*found["missing_keys"], *shapes]
+def _check_loaded(request: ModelRequest, network: Any, loading_info: dict[str, Any]) -> None:
+    """Refuse weights that leave a part of the network other than classifier and pooler at random values."""
+    shapes = [key if isinstance(key, str) else key[0] for key in loading_info["mismatched_keys"]]
+    missing = [*loading_info["missing_keys"], *shapes]
     head = set(select(missing, find_head(network)))
     if lost := sorted(key for key in missing if key not in head and "pooler" not in key):
         hint = (
@@ -100,11 +100,11 @@ def _check_loaded(request: ModelRequest, network: Any, found: dict[str, Any]) ->
 
 
 def _new_head(network: Any) -> None:
-    """Initialise the classifier anew: one of as many classes may have been loaded, but it is another task's."""
+    """Initialise the classifier anew: one of the same size may have been loaded, but it belongs to another task."""
     for part in find_head(network):
         module = network.get_submodule(part)
-        for each in (*module.modules(), *module.parameters()):
-            each._is_hf_initialized = False  # what was loaded is marked, and left alone
+        for marked in (*module.modules(), *module.parameters()):
+            marked._is_hf_initialized = False  # else transformers would not initialise what was loaded
         module.apply(network._init_weights)
 
 
@@ -119,7 +119,7 @@ def _image_format(processor: Any, image_size: int | None) -> ImageFormat:
 
 @contextmanager
 def _quiet(transformers: Any) -> Iterator[None]:
-    """Without the remarks that the classifier is new, which is what we ask for, and without bars of its own."""
+    """Silence transformers' progress bars and its warnings that the classifier is new, which is intended."""
     logging = transformers.utils.logging
     verbosity = logging.get_verbosity()
     bars = logging.is_progress_bar_enabled()

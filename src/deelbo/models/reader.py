@@ -1,4 +1,4 @@
-"""How a network reads its inputs: from paths, images or texts to the datasets that it is trained and tested on."""
+"""Readers that turn paths, images or texts into the datasets that a network is trained and tested on."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class InputReader:
         image: Size and normalisation of images, for a network that takes images.
         tokenizer: Tokenizer, for a network that takes texts.
         max_length: Number of tokens of a text at most.
-        files: Objects whose `save_pretrained` writes what the architecture cannot be made without, beside the weights.
+        files: Objects with `save_pretrained` (configuration, tokenizer) that are needed to make the architecture again.
         bad: Names of the inputs that were skipped because they cannot be read.
     """
 
@@ -45,7 +45,7 @@ class InputReader:
         """Return the training set with augmentation, and the same examples without.
 
         Args:
-            examples: Training examples; they are decoded or tokenised here, once.
+            examples: Training examples, which are decoded or tokenised once, by this call.
             skip_bad: Whether to leave unreadable images out instead of refusing them.
             progress: Called after each image with (done, total).
             flip: Whether to mirror images at random.
@@ -57,7 +57,7 @@ class InputReader:
             texts = TextSet(examples, self.tokenizer, self.max_length)
             return texts, texts
         store = self._store(examples, skip_bad, progress)
-        check_classes(store.examples, self.targets)  # some may have lost all their images
+        check_classes(store.examples, self.targets)  # a class may have lost all its images
         self.image = normalized(self.image, store)
         return ImageSet(store, self.image, augment=True, flip=flip), ImageSet(store, self.image)
 
@@ -67,7 +67,7 @@ class InputReader:
         """Return examples to predict or to test on.
 
         Args:
-            examples: Examples; they are decoded or tokenised here, once.
+            examples: Examples, which are decoded or tokenised once, by this call.
             skip_bad: Whether to leave unreadable images out instead of refusing them.
             progress: Called after each image with (done, total).
 

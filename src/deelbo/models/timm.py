@@ -1,4 +1,4 @@
-"""Networks of timm."""
+"""Networks of the library timm, by name."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from deelbo.data.images import ImageFormat
 from deelbo.models.base import MODEL_SOURCES, LoadedModel, ModelRequest
 
 
-@MODEL_SOURCES.register("timm", "networks of timm, by name")
+@MODEL_SOURCES.register("timm", "image networks of timm, by name")
 def from_timm(request: ModelRequest) -> LoadedModel:
     """Return a network of timm, with its own input size and normalisation."""
     timm = require("timm", "vision")

@@ -1,4 +1,4 @@
-"""Networks of torchvision."""
+"""Networks of the library torchvision, by name."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from deelbo.models.base import MODEL_SOURCES, LoadedModel, ModelRequest
 from deelbo.models.weights import replace_head
 
 
-@MODEL_SOURCES.register("torchvision", "networks of torchvision, by name")
+@MODEL_SOURCES.register("torchvision", "image networks of torchvision, by name")
 def from_torchvision(request: ModelRequest) -> LoadedModel:
     """Return a network of torchvision, with its own input size and normalisation."""
     models = require("torchvision.models", "vision")

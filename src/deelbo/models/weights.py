@@ -1,4 +1,4 @@
-"""Weights from files, and changes to a classifier: its replacement, and units folded into it."""
+"""Reading weights from files, and changing a classifier: replacing it, or folding units into it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def read_weights(path: Path) -> dict[str, Tensor]:
     """Read a safetensors file, or a state dict saved by PyTorch (as data only, never as code).
 
     Raises:
-        ValueError: If it is neither.
+        ValueError: If the file is neither.
     """
     try:
         if path.suffix == ".safetensors":
@@ -39,23 +39,23 @@ def fit_weights(network: nn.Module, weights: dict[str, Tensor], where: str) -> N
     Args:
         network: The network, with its new classifier.
         weights: Weights of the same architecture, by name.
-        where: Where the weights come from, for the error message.
+        where: Path of the weights, for the error message.
 
     Raises:
         ValueError: If a key is missing, left over or of another shape.
     """
-    own = network.state_dict()
-    head = set(select(list(own), find_head(network)))
-    changed = any(name not in weights or weights[name].shape != own[name].shape for name in head)
+    needed = network.state_dict()
+    head = set(select(list(needed), find_head(network)))
+    changed = any(name not in weights or weights[name].shape != needed[name].shape for name in head)
     left = head if changed else set()
-    missing = sorted(set(own) - set(weights) - left)
-    surplus = sorted(set(weights) - set(own))
+    missing = sorted(set(needed) - set(weights) - left)
+    surplus = sorted(set(weights) - set(needed))
     if changed:  # the old classifier may have had other names than the new one
         surplus = [name for name in surplus if not select([name], find_head(network))]
     shapes = [
-        f"{n} {list(weights[n].shape)} instead of {list(own[n].shape)}"
-        for n in own
-        if n in weights and n not in left and weights[n].shape != own[n].shape
+        f"{n} {list(weights[n].shape)} instead of {list(needed[n].shape)}"
+        for n in needed
+        if n in weights and n not in left and weights[n].shape != needed[n].shape
     ]
     problems = [
         f"{what} {some_of(names)}"
@@ -64,7 +64,7 @@ def fit_weights(network: nn.Module, weights: dict[str, Tensor], where: str) -> N
     ]
     if problems:
         raise ValueError(f"{where} does not fit {type(network).__name__}: {'; '.join(problems)}")
-    network.load_state_dict({name: weights[name] for name in own if name not in left}, strict=False)
+    network.load_state_dict({name: weights[name] for name in needed if name not in left}, strict=False)
 
 
 def replace_head(network: nn.Module, num_classes: int) -> None:
@@ -86,12 +86,12 @@ def replace_head(network: nn.Module, num_classes: int) -> None:
 
 
 def fold_units(network: nn.Module, location: Tensor, spread: Tensor) -> bool:
-    """Change the last layer so that the network gives location + spread * output; False if it is not linear.
+    """Change the last layer so that the network gives location + spread * output; return False if it is not linear.
 
     Args:
         network: The network, changed in place.
-        location: What is added to each output.
-        spread: What each output is multiplied with.
+        location: Number to add to each output.
+        spread: Number to multiply each output with.
     """
     last = network.get_submodule(find_head(network)[-1])
     if not isinstance(last, nn.Linear) or last.bias is None or last.out_features != len(location):

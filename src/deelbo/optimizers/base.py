@@ -1,4 +1,4 @@
-"""The registry of optimizers."""
+"""The registry of optimizers, and what an optimizer's function takes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from deelbo._registry import Registry
 
 
 class OptimizerSettings(Protocol):
-    """What an optimizer may ask of the settings of a run."""
+    """The settings of a run that an optimizer may use."""
 
     @property
     def momentum(self) -> float:
@@ -20,7 +20,7 @@ class OptimizerSettings(Protocol):
 
 
 class MakeOptimizer(Protocol):
-    """A function that makes an optimizer; its attribute `buffers` says how many numbers it keeps for each weight."""
+    """A function that makes an optimizer; its attribute `buffers` is how many numbers it keeps for each weight."""
 
     buffers: int
 

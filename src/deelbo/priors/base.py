@@ -1,4 +1,4 @@
-"""The registry of priors: how a run makes a prior by its name."""
+"""The registry of priors, by whose names a run makes its prior."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ class SearchAxis:
 
 
 class PriorRecipe(ABC):
-    """Makes a prior for any network.
+    """A recipe that makes a prior for any network.
 
     Args:
-        file: File that the prior is read from, of a prior that needs one.
+        file: Path of the file that the prior is read from; "" for a prior that needs none.
         rank: Number of deviations of the source task that PTYL uses.
-        diagonal: What PTYL adds to the diagonal of its covariance.
+        diagonal: Number that PTYL adds to the diagonal of its covariance.
 
     Raises:
-        ValueError: If a file is given to a prior that takes none, or is missing.
+        ValueError: If a file is given to a prior that takes none, or missing for a prior that needs one.
     """
 
     name: ClassVar[str]
     takes_file: ClassVar[bool] = False
-    search_axes: ClassVar[tuple[SearchAxis, ...]] = ()  # empty if searches cannot serve this prior
+    search_axes: ClassVar[tuple[SearchAxis, ...]] = ()  # empty if searches cannot be used with this prior
 
     def __init__(self, file: str = "", rank: int = 5, diagonal: float = 0.1) -> None:
         if bool(file) != self.takes_file:
@@ -73,12 +73,12 @@ def make_recipe(prior: str, rank: int = 5, diagonal: float = 0.1) -> PriorRecipe
     """Return the recipe of a prior, written as NAME or NAME:FILE.
 
     Args:
-        prior: Such as "l2-sp" or "ptyl:source.safetensors".
+        prior: Name of the prior, with its file if it needs one, such as "l2-sp" or "ptyl:source.safetensors".
         rank: Number of deviations of the source task that PTYL uses.
-        diagonal: What PTYL adds to the diagonal of its covariance.
+        diagonal: Number that PTYL adds to the diagonal of its covariance.
 
     Raises:
-        ValueError: If the name is unknown, or a file is missing or superfluous.
+        ValueError: If the name is unknown, or a file is missing or not needed.
     """
     name, _, file = prior.partition(":")
     return PRIORS[name](file, rank, diagonal)

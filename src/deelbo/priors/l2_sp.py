@@ -1,4 +1,4 @@
-"""L2-SP: the backbone around its pretrained weights ("starting point"), the classifier around zero."""
+"""L2-SP: a prior centred at the pretrained weights (the "starting point") for the backbone, at zero for the head."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def l2_sp(model: nn.Module, head: Head = None, deterministic: Iterable[str] = ()
     """Return the prior w ~ N(mu, lambda I), V ~ N(0, tau I) around the current backbone ("starting point").
 
     Args:
-        model: A network with its pretrained weights; a copy of the backbone's is kept.
+        model: A network with its pretrained weights; the prior keeps a copy of the backbone's weights.
         head: Name of the classifier; found automatically in timm, torchvision and Hugging Face models if None.
         deterministic: Names of parameters that stay point estimates in the posterior, and so have no prior.
 

@@ -1,4 +1,4 @@
-"""L2-zero: backbone and classifier around zero, so that a weight decay is learned for each."""
+"""L2-zero: a prior centred at zero for backbone and classifier, so that a weight decay is learned for each."""
 
 from __future__ import annotations
 

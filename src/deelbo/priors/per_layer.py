@@ -1,4 +1,4 @@
-"""A learned variance for every layer of the backbone, each around its pretrained weights or zero."""
+"""A prior with a learned variance for every layer of the backbone, centred at the pretrained weights or at zero."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def per_layer(
     layers = dict.fromkeys(name.rpartition(".")[0] or name for name in backbone)
     groups: dict[str, PriorGroup] = {}
     for layer in layers:
-        own = {n: p for n, p in backbone.items() if (n.rpartition(".")[0] or n) == layer}
-        # A layer of the backbone may be called "head"; that name is the classifier's.
+        weights = {n: p for n, p in backbone.items() if (n.rpartition(".")[0] or n) == layer}
+        # A layer of the backbone may be called "head", but that name is reserved for the classifier.
         groups[layer if layer != "head" else "backbone head"] = PriorGroup(
-            own, mean=list(own.values()) if start else None
+            weights, mean=list(weights.values()) if start else None
         )
     return GaussianPrior({**groups, "head": PriorGroup(classifier)})
 

@@ -1,4 +1,4 @@
-"""PTYL ("Pre-Train Your Loss"): the backbone around the posterior of a source task, with its covariance."""
+"""PTYL ("Pre-Train Your Loss"): a prior for the backbone with mean and covariance of a source task's posterior."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def ptyl(
     r"""Return the prior w ~ N(mean, lambda Sigma), V ~ N(0, tau I) of "Pre-Train Your Loss".
 
     Sigma = 1/2 ( diag(variance) + Q Q^T / (K - 1) ) + diagonal * I, where Q^T are the first K = rank deviations:
-    a SWAG posterior of the source task. K = 1 divides by 1, and rank = 0 leaves the diagonal.
+    a SWAG posterior of the source task. K = 1 divides by 1, and rank = 0 leaves only the diagonal.
 
     Args:
         model: A network of the source task's architecture.
@@ -39,8 +39,8 @@ def ptyl(
         mean: SWAG mean of the F backbone weights, flat, in the order of `named_parameters`.
         variance: SWAG variances, of length F; values below zero (rounding) count as zero.
         deviations: Rows of deviations from the mean, [at least K, F].
-        rank: K, how many deviations to use.
-        diagonal: Added to the diagonal; without it the covariance is nearly singular.
+        rank: K, the number of deviations to use.
+        diagonal: Number added to the diagonal of the covariance, which is nearly singular without it.
 
     Raises:
         ValueError: If a size does not fit the backbone, a value is not finite, or the rank is not available.
@@ -73,10 +73,10 @@ def prior_from_source(
         model: A network of the source task's architecture.
         head: Name of the classifier; found automatically in most networks if None.
         rank: Number of deviations to use, the newest ones; 0 for a diagonal covariance.
-        diagonal: What is added to the diagonal of the covariance.
+        diagonal: Number added to the diagonal of the covariance.
 
     Raises:
-        ValueError: If the network is another one, or the posterior has fewer deviations.
+        ValueError: If the network is not the source task's, or the posterior has fewer deviations than the rank.
     """
     source_posterior.check(model, head)
     if rank > source_posterior.rank:

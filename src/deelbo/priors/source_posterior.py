@@ -1,4 +1,4 @@
-"""The posterior of a source task, which the prior PTYL is made of: its file, draws from it, its fit to a network."""
+"""The posterior of a source task, from which the prior PTYL is made, and its file."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class SourcePosterior:
         variance: Variance of each weight, by name.
         deviations: The K columns of Q as rows, [K, ...] of each weight; the first are the newest.
         buffers: The network's buffers at the mean, such as batch-normalisation statistics.
-        notes: How it was made.
+        notes: Facts about how the posterior was made, such as its settings.
     """
 
     mean: dict[str, Tensor]
@@ -41,7 +41,7 @@ class SourcePosterior:
 
     @property
     def rank(self) -> int:
-        """K, how many deviations there are."""
+        """K, the number of deviations."""
         return len(next(iter(self.deviations.values())))
 
     def save(self, path: str | Path) -> None:
@@ -51,7 +51,7 @@ class SourcePosterior:
             path: Path of a new file.
 
         Raises:
-            FileExistsError: If there is one.
+            FileExistsError: If the file exists already.
         """
         if Path(path).exists():
             raise FileExistsError(f"{path} exists already; choose another name")
@@ -76,14 +76,14 @@ class SourcePosterior:
         return draw
 
     def start(self, model: nn.Module, head: Head = None) -> None:
-        """Put a network's backbone at the mean, with the buffers that belong to it; the classifier stays.
+        """Set a network's backbone to the mean, with the buffers that belong to it; the classifier stays as it is.
 
         Args:
             model: A network of the source task's architecture.
             head: Name of the classifier; found automatically in most networks if None.
 
         Raises:
-            ValueError: If the network is another one.
+            ValueError: If the network is not the source task's.
         """
         self.check(model, head)
         network = unwrap(model)
@@ -107,21 +107,21 @@ class SourcePosterior:
         return torch.cat([value.float() if value.dtype.itemsize < 4 else value for value in parts], -1)
 
     def check(self, model: nn.Module, head: Head = None) -> None:
-        """Refuse a network that is not the source task's.
+        """Raise an error unless the network has the architecture of the source task's.
 
         Args:
             model: The network.
             head: Name of the classifier.
 
         Raises:
-            ValueError: If names or shapes of the backbone's weights differ; the message has the first of them.
+            ValueError: If names or shapes of the backbone's weights differ; the message names the first of them.
         """
-        own = {name: list(p.shape) for name, p in split_head(model, head)[0].items()}
+        needed = {name: list(p.shape) for name, p in split_head(model, head)[0].items()}
         stored = {name: list(mean.shape) for name, mean in self.mean.items()}
         lists = {
-            "missing": sorted(set(own) - set(stored)),
-            "unknown": sorted(set(stored) - set(own)),
-            "other shape": [f"{n} {stored[n]} instead of {own[n]}" for n in own if n in stored and stored[n] != own[n]],
+            "missing": sorted(set(needed) - set(stored)),
+            "unknown": sorted(set(stored) - set(needed)),
+            "other shape": [f"{n} {stored[n]} instead of {v}" for n, v in needed.items() if stored.get(n, v) != v],
             "damaged": [n for n, shape in stored.items() if not self._whole(n, shape)],
         }
         problems = [f"{what} {some_of(names)}" for what, names in lists.items() if names]
@@ -137,7 +137,7 @@ class SourcePosterior:
 
 
 def check_source_file(path: str | Path) -> None:
-    """Refuse a path where no file of `SourcePosterior.save` can be.
+    """Raise an error for a path that cannot be a file of `SourcePosterior.save`.
 
     Raises:
         FileNotFoundError: If there is no file.
@@ -146,7 +146,7 @@ def check_source_file(path: str | Path) -> None:
     if not Path(path).is_file():
         raise FileNotFoundError(f"no source posterior at {path}; `deelbo prior` makes one")
     if Path(path).suffix == ".pt":
-        raise ValueError(f"{path} is a released file; convert the four with: deelbo prior --released NAME --model SPEC")
+        raise ValueError(f"{path} is a released file: convert it by `deelbo prior` with released=NAME and model=SPEC")
 
 
 def load_source_posterior(path: str | Path, rank: int | None = None) -> SourcePosterior:
@@ -157,8 +157,8 @@ def load_source_posterior(path: str | Path, rank: int | None = None) -> SourcePo
         rank: Number of deviations to read, the newest ones; all if None, or if there are fewer.
 
     Raises:
-        FileNotFoundError: If there is none.
-        ValueError: If it is damaged, or something else.
+        FileNotFoundError: If there is no file.
+        ValueError: If the file is damaged, or no source posterior.
     """
     check_source_file(path)
     parts: dict[str, dict[str, Tensor]] = {part: {} for part in ("mean", "variance", "deviations", "buffer")}
@@ -171,8 +171,8 @@ def load_source_posterior(path: str | Path, rank: int | None = None) -> SourcePo
                 raise ValueError(f"{path} was written by a newer deelbo")
             for name in file.keys():  # noqa: SIM118 - no mapping
                 part, _, rest = name.partition(".")
-                whole = part != "deviations" or rank is None
-                parts[part][rest] = file.get_tensor(name) if whole else file.get_slice(name)[:rank]
+                limited = part == "deviations" and rank is not None
+                parts[part][rest] = file.get_slice(name)[:rank] if limited else file.get_tensor(name)
     except (safetensors.SafetensorError, json.JSONDecodeError) as error:
         raise ValueError(f"{path} is damaged: {error}") from error
     return SourcePosterior(parts["mean"], parts["variance"], parts["deviations"], parts["buffer"], notes)

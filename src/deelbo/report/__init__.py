@@ -1,4 +1,4 @@
-"""Test results in detail, and the page that shows a run."""
+"""Test results in detail, and `report.html`, the page that shows a run."""
 
 from deelbo.report.assessment import assess
 from deelbo.report.page import write_report

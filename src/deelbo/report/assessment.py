@@ -1,4 +1,4 @@
-"""How good a run's predictions are, in the detail that the report shows."""
+"""Detailed test results of a run, as the report shows them."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from deelbo.training.batches import labels_of
 def assess(
     result: Result, dataset: ImageSet | TextSet, samples: int = 0, progress: Callable[[int, int], None] | None = None
 ) -> dict[str, Any]:
-    """Return metrics and what the report shows of single examples, as plain values for JSON.
+    """Return metrics and details of single examples for the report, as plain values for JSON.
 
     Args:
-        result: The run.
+        result: The finished run.
         dataset: Labelled examples, made by the run's reader.
         samples: Number of draws to average; 0 plugs in the mean weights.
         progress: Called after each batch with (done, total).

@@ -1,4 +1,4 @@
-"""Charts as SVG that follow the page's colours, light or dark."""
+"""Charts as SVG that use the page's colours, light or dark."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from deelbo._extras import require
 
-# Drawn with stand-ins that no chart uses otherwise, replaced by the variables of the style sheet.
+# Charts are drawn in these placeholder colours, which are then replaced by variables of the style sheet.
 _COLOURS = {
     "--ink": "#010203",
     "--faint": "#040506",
@@ -30,8 +30,8 @@ def objective_chart(rows: Sequence[Row], penalty: str, symbol: str) -> str:
 
     Args:
         rows: History of the best candidate.
-        penalty: Column of the history with the regularisation's part of the loss.
-        symbol: Name of that part in the legend.
+        penalty: Name of the history's column with the regularisation's part of the loss.
+        symbol: Name of the regularisation's part in the legend.
     """
     figure, axes = new_figure()
     steps = [row["step"] for row in rows]
@@ -46,7 +46,7 @@ def learned_chart(rows: Sequence[Row], symbols: dict[str, str]) -> str:
 
     Args:
         rows: History of the best candidate.
-        symbols: Name in the legend of each column; no more are drawn than there are colours.
+        symbols: Columns of the history to draw, with their names in the legend; at most as many as there are colours.
     """
     figure, axes = new_figure()
     for (column, symbol), colour in zip(symbols.items(), SERIES, strict=False):
@@ -56,12 +56,12 @@ def learned_chart(rows: Sequence[Row], symbols: dict[str, str]) -> str:
 
 
 def race_chart(history: Sequence[Row], best: float, penalty: str) -> str:
-    """Draw the loss of every candidate as far as it ran.
+    """Draw the loss of every candidate, up to the step where it was stopped.
 
     Args:
         history: History of all candidates.
         best: Learning rate of the best candidate.
-        penalty: Column of the history with the regularisation's part of the loss.
+        penalty: Name of the history's column with the regularisation's part of the loss.
     """
     figure, axes = new_figure()
     rates = list(dict.fromkeys(row["learning_rate"] for row in history))
@@ -81,8 +81,8 @@ def reliability_chart(bins: Sequence[Row], x_title: str = "confidence", y_title:
 
     Args:
         bins: Rows of `reliability`.
-        x_title: What is on the horizontal axis.
-        y_title: What is on the vertical axis.
+        x_title: Title of the horizontal axis.
+        y_title: Title of the vertical axis.
     """
     figure, axes = new_figure()
     axes.plot([0, 1], [0, 1], color=FAINT, linestyle="--", linewidth=1, label="calibrated")
@@ -136,7 +136,7 @@ def residual_chart(points: dict[str, Any], name: str) -> str:
 
 
 def coverage_chart(rows: Sequence[Row]) -> str:
-    """Draw how many targets lie inside central intervals against the probability of the intervals."""
+    """Draw the share of targets inside central intervals against the probability of the intervals."""
     figure, axes = new_figure()
     axes.plot([0, 1], [0, 1], color=FAINT, linestyle="--", linewidth=1, label="calibrated")
     levels, shares = [row["level"] for row in rows], [row["share"] for row in rows]
@@ -183,7 +183,7 @@ def finish(figure: Any, axes: Any, x: str, y: str, above: int = 0) -> str:
         figure.savefig(file, format="svg", transparent=True, metadata={"Date": None})
     svg = file.getvalue()
     svg = svg[svg.index("<svg") :]
-    for size in ("width", "height"):  # of the first tag, so that the page decides
+    for size in ("width", "height"):  # removed from the first tag, so that the page sets the size
         svg = re.sub(rf'(<svg[^>]*?) {size}="[^"]*"', r"\1", svg, count=1)
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
     svg = svg.replace("'DejaVu Sans'", "system-ui")

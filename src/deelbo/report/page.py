@@ -1,4 +1,4 @@
-"""`report.html`: one file that needs nothing else, from a run's folder."""
+"""`report.html`: a self-contained page, made from a run's folder."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def write_report(folder: RunFolder, assessment: dict[str, Any] | None = None) ->
 
     Args:
         folder: Folder of the run.
-        assessment: Results on other test data, instead of those that the folder has.
+        assessment: Results on other test data, instead of those in the folder.
 
     Returns:
         Path of the page.
@@ -37,8 +37,8 @@ def render(template: str, facts: dict[str, Any], folder: Path = HERE) -> str:
     """Fill a page's template, with the style that all pages share.
 
     Args:
-        template: Name of the template.
-        facts: What the template shows.
+        template: File name of the template.
+        facts: Values that the template shows, by name.
         folder: Folder of the template.
     """
     jinja2 = require("jinja2", "training")
@@ -83,13 +83,13 @@ def _facts(run: dict[str, Any], history: list[dict[str, float]], assessment: dic
 
 
 def _metrics(likelihood: str, assessment: dict[str, Any]) -> list[tuple[Metric, float]]:
-    """The metrics that the run was judged by; one that is newer than the run is left out."""
+    """Return the metrics of the assessment; metrics that were added to deelbo after it was made are left out."""
     values = assessment["metrics"]
     return [(metric, values[name]) for name, metric in metrics_of(likelihood).items() if name in values]
 
 
 def _view(likelihood: str, assessment: dict[str, Any], names: list[str]) -> dict[str, Any]:
-    """What the page shows of single test examples."""
+    """Return the template and the values of the view of the test results."""
     if likelihood not in VIEWS:
         return {}
     view = VIEWS[likelihood]
@@ -97,7 +97,7 @@ def _view(likelihood: str, assessment: dict[str, Any], names: list[str]) -> dict
 
 
 def _search_table(search: dict[str, dict[str, float]], rates: list[float], scale: float) -> dict[str, Any]:
-    """Objective per example of each candidate at each comparison."""
+    """Return the objective per example of each candidate at each comparison."""
     steps = list(search)
     values = {rate: [search[step].get(str(float(rate))) for step in steps] for rate in rates}
     return {

@@ -1,4 +1,4 @@
-"""SGD on a source task, with snapshots of the weights: `collect`."""
+"""`collect`: SGD on a source task, with snapshots of the weights that give its posterior."""
 
 from __future__ import annotations
 
@@ -62,31 +62,32 @@ def collect(
     about: dict[str, Any] | None = None,
     listener: events.Listener = events.ignore,
 ) -> SourcePosterior:
-    """Train a network on a source task and return a Gaussian fitted to the path of its backbone (SWAG).
+    """Train a network on a source task and return a Gaussian fitted to the path of its backbone's weights (SWAG).
 
-    The backbone ends at the mean, with batch-normalisation statistics that belong to it; the head where SGD left it.
+    In the end the backbone has the mean weights, with batch-normalisation statistics that belong to them, and the head
+    has the last weights of SGD.
 
     Args:
         model: A network, pretrained or not, on its device.
         loader: Batches of the source task, such as a `DataLoader`; read again and again.
-        loss: Any loss of the model and a batch, supervised or not; the likelihood's if None.
-        likelihood: Likelihood of the labels, whose own parameters (a noise) are trained as well; classes if None.
+        loss: Function of the model and a batch, supervised or not; the likelihood's mean loss if None.
+        likelihood: Likelihood of the labels; its own parameters (a noise) are trained as well. Categorical if None.
         head: Name of the classifier, which is trained but not part of the posterior; an empty tuple if there is none,
             found automatically in most networks if None.
         steps: Number of steps of SGD, at a constant learning rate.
         burn_in: Number of steps before the first snapshot; half of all steps if None.
         every: Number of steps between two snapshots; a fortieth of the steps after the burn-in if None.
-        rank: Number of deviations that are kept, the last ones.
-        learning_rate: Constant learning rate; large enough that the path moves around an optimum.
+        rank: Number of deviations to keep, the last ones.
+        learning_rate: Constant learning rate, large enough that the weights move around an optimum.
         momentum: Momentum of SGD.
         weight_decay: Weight decay of SGD.
         dtype: Data type of the deviations; torch.bfloat16 halves their memory.
         keep_on: Device of the moments, such as "cpu" to spare a GPU's memory.
-        seed: Seed of what is random in a step.
+        seed: Seed of everything random in a step, such as augmentation.
         checkpoint: A file from which an interrupted collection continues, with the same snapshots if what is random in
             the loader comes from PyTorch's global generator (as in `DataLoader`). It stays until you delete it.
-        checkpoint_seconds: Seconds between two writings of the checkpoint.
-        about: What else must be the same to continue, such as which data these are; kept in the result's notes.
+        checkpoint_seconds: Seconds between two checkpoints.
+        about: Further facts that must be the same to continue, such as a hash of the data; kept in the result's notes.
         listener: Called with a `SourceStepTaken` after each step.
 
     Raises:
@@ -114,9 +115,9 @@ def collect(
     }  # fmt: skip
     path = None if checkpoint is None else Path(checkpoint)
     run = _Run(model, likelihood, optimizer, moments, settings=settings, path=path)
-    (step, place), saved = run.resume(), time.monotonic()
+    (step, position), saved = run.resume(), time.monotonic()
     with own_randomness(next(model.parameters()).device):
-        batches = _Stream(loader, seed, step, place)
+        batches = _Stream(loader, seed, step, position)
         model.train()
         with DeferredInterrupt(insistent=True) as interrupt:
             for now in range(step, steps):
@@ -135,7 +136,7 @@ def collect(
                         raise DivergedError(f"a weight is not finite after step {now + 1}; try a smaller learning rate")
                 listener(events.SourceStepTaken(now + 1, steps, value.item(), moments.number))
                 if interrupt.requested or time.monotonic() - saved > checkpoint_seconds or now + 1 == steps:
-                    run.save(now + 1, batches.place)
+                    run.save(now + 1, batches.position)
                     saved = time.monotonic()
                 if interrupt.requested:
                     raise KeyboardInterrupt
@@ -143,7 +144,7 @@ def collect(
 
 
 def _backbone(model: nn.Module, head: Head) -> dict[str, nn.Parameter]:
-    """What the posterior is of; all trainable weights if the head is an empty tuple."""
+    """Return the weights that the posterior covers; all trainable weights if the head is an empty tuple."""
     if head is not None and not isinstance(head, str) and not tuple(head):
         return trainable(model)
     return split_head(model, head)[0]
@@ -153,26 +154,26 @@ class _Stream:
     """Batches without end; what is random in a batch, and in the step after it, is a function of seed and step.
 
     Args:
-        loader: Read again and again.
-        seed: Of all.
-        step: Of the next batch.
-        place: Of the next batch in its epoch; what comes before it was seen before an interruption.
+        loader: Batches of an epoch, in an object that can be read again and again.
+        seed: Seed of everything random.
+        step: Number of the step that the next batch is for.
+        position: Position of the next batch in its epoch; earlier batches were used before an interruption.
     """
 
-    def __init__(self, loader: Iterable[Any], seed: int, step: int, place: int) -> None:
-        self.loader, self.seed, self.step, self.place = loader, seed, step, 0
-        self._begin(step - place)
-        for earlier in range(place):
-            self._draw(step - place + earlier)
+    def __init__(self, loader: Iterable[Any], seed: int, step: int, position: int) -> None:
+        self.loader, self.seed, self.step, self.position = loader, seed, step, 0
+        self._begin(step - position)
+        for earlier in range(position):
+            self._draw(step - position + earlier)
 
     def _begin(self, step: int) -> None:
-        seed_step(self.seed, step)  # some loaders draw their order now, some with the first batch
-        self._batches, self.place = iter(self.loader), 0
+        seed_step(self.seed, step)  # some loaders draw their order here, others with the first batch
+        self._batches, self.position = iter(self.loader), 0
 
     def _draw(self, step: int) -> Any:
         seed_step(self.seed, step)
         batch = next(self._batches)
-        self.place += 1
+        self.position += 1
         return batch
 
     def __next__(self) -> Any:
@@ -189,7 +190,7 @@ class _Stream:
 
 
 class _Run:
-    """What an interrupted collection goes on from."""
+    """The checkpoint of a collection: all that an interrupted one needs to continue."""
 
     def __init__(
         self,
@@ -204,7 +205,7 @@ class _Run:
         self.model, self.likelihood, self.optimizer, self.moments = model, likelihood, optimizer, moments
         self.settings, self.path = settings, path
 
-    def save(self, step: int, place: int) -> None:
+    def save(self, step: int, position: int) -> None:
         """Write the checkpoint."""
         if self.path is None:
             return
@@ -219,19 +220,19 @@ class _Run:
                 if s.get("momentum_buffer") is not None
             },
         }
-        write_tensors(self.path, tensors, {"step": step, "place": place, "settings": self.settings})
+        write_tensors(self.path, tensors, {"step": step, "place": position, "settings": self.settings})
 
     def resume(self) -> tuple[int, int]:
-        """Load the checkpoint, if there is one, and return its step and the place in its epoch."""
+        """Load the checkpoint, if there is one, and return its step and its position in the epoch."""
         if self.path is None or not self.path.exists():
             return 0, 0
         tensors, notes = read_tensors(self.path)
         if not isinstance(notes, dict) or "settings" not in notes:
-            raise ValueError(f"{self.path} is no checkpoint of a collection")
+            raise ValueError(f"{self.path} is no checkpoint of a source posterior")
         stored = notes["settings"]
         if differences := [f"{n}: {stored.get(n)!r} -> {v!r}" for n, v in self.settings.items() if stored.get(n) != v]:
             hint = "delete it to begin anew, or choose another name"
-            raise ValueError(f"{self.path} is of other settings ({hint}): " + "; ".join(differences))
+            raise ValueError(f"{self.path} is a checkpoint of other settings ({hint}): " + "; ".join(differences))
 
         def part(prefix: str) -> dict[str, Tensor]:
             return {n.removeprefix(prefix): v for n, v in tensors.items() if n.startswith(prefix)}
@@ -254,7 +255,7 @@ def _finish(
     loss: Loss,
     settings: dict[str, Any],
 ) -> SourcePosterior:
-    """Put the backbone at the mean and estimate its batch-normalisation statistics there."""
+    """Set the backbone to the mean, estimate its batch-normalisation statistics there, and return the posterior."""
     if moments.rank >= moments.number:
         warnings.warn(f"{moments.number} snapshots have fewer than rank={moments.rank} deviations", stacklevel=3)
     with torch.no_grad():
@@ -262,7 +263,7 @@ def _finish(
             parameter.copy_(moments.mean[name])
 
     def forward(network: nn.Module, batch: Any) -> None:
-        with torch.enable_grad():  # some losses differentiate
+        with torch.enable_grad():  # for losses that compute gradients
             loss(network, batch)
 
     refresh_batch_norm(model, (next(batches) for _ in range(min(settings["steps"], 100))), forward)

@@ -22,7 +22,7 @@ class Moments:
         rank: K, the number of deviations to keep.
         dtype: Data type of the stored deviations, that of the weights if None; torch.bfloat16 halves their memory
             (float16 would lose small ones).
-        device: Device of all that is stored, that of the weights if None; such as "cpu" for a network on a GPU.
+        device: Device of the stored tensors, such as "cpu" for a network on a GPU; that of the weights if None.
 
     Raises:
         ValueError: If there are no weights or the rank is negative.
@@ -99,7 +99,7 @@ class Moments:
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return mean, variance, deviations and number of snapshots as tensors, to be saved in a checkpoint."""
-        rows = {name: rows[: self.number] for name, rows in self._rows.items()}  # those that are filled already
+        rows = {name: rows[: self.number] for name, rows in self._rows.items()}  # only those that are filled already
         parts = {"mean": self.mean, "squares": self._squares, "rows": rows}
         state = {f"{part}.{name}": value for part, values in parts.items() for name, value in values.items()}
         return {**state, "number": torch.tensor(self.number)}

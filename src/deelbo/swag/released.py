@@ -28,13 +28,13 @@ def read_released(name: str | Path, model: nn.Module, head: Head = None) -> Sour
 
     Raises:
         FileNotFoundError: If a file is missing.
-        ValueError: If a file is none of these, or its size is not that of the backbone.
+        ValueError: If a file holds no tensor, or its size is not that of the backbone.
     """
     backbone = {n: p.shape for n, p in split_head(model, head)[0].items()}
     size = sum(shape.numel() for shape in backbone.values())
     vectors = {part: _vector(Path(f"{name}_{part}.pt")) for part in PARTS[:3]}
     if vectors["covmat"].ndim == 2 and vectors["covmat"].shape[0] == size != vectors["covmat"].shape[1]:
-        vectors["covmat"] = vectors["covmat"].T  # some are Q itself
+        vectors["covmat"] = vectors["covmat"].T  # some files hold Q, others its transpose
     for part, vector in vectors.items():
         if vector.shape[-1] != size or vector.ndim != (2 if part == "covmat" else 1):
             network = type(unwrap(model)).__name__

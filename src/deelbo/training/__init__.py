@@ -1,1 +1,1 @@
-"""The training loop, the search for a learning rate, and files that survive a crash."""
+"""The training loop, its settings, and the search for a learning rate."""

@@ -1,7 +1,7 @@
-"""Batch-normalisation statistics at the mean weights, on the plain training examples.
+"""Batch-normalisation statistics, estimated anew on the training examples without augmentation.
 
-The running ones were gathered under noisy weights and augmentation, and lag behind; estimating them anew before the
-objective is estimated and the network is kept is worth several points of accuracy.
+The running statistics were gathered under noisy weights and augmentation, and lag behind. Estimating them anew before
+the objective is estimated, and for the final network, is worth several points of accuracy.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from deelbo.training.batches import Inputs, network_output
 def refresh_batch_norm(
     network: nn.Module, batches: Iterable[Inputs], forward: Callable[[nn.Module, Inputs], object] = network_output
 ) -> None:
-    """Replace running means and variances by their averages over the batches, at the weights in place.
+    """Replace running means and variances by their averages over the batches, at the current weights.
 
     Args:
         network: Any network; without batch normalisation nothing happens. Modes and momenta are left as they were, and
             so are layers that the network itself keeps in eval mode while it trains.
         batches: Inputs without labels, of nearly equal sizes: each counts the same.
-        forward: Runs the network on a batch.
+        forward: Function that runs the network on a batch.
     """
     with eval_mode(network):
         network.train()

@@ -1,4 +1,4 @@
-"""Batches that depend on the seed and the step alone, so that a resumed run sees what it would have seen."""
+"""Batches that depend only on the seed and the step, so that a continued run sees the same batches."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ Inputs = Any  # a tensor, or a dictionary of keyword arguments for the network
 
 
 def indices_of_step(number: int, batch_size: int, seed: int, step: int) -> list[int]:
-    """Return which examples step `step` trains on: epochs of a permutation each, the incomplete last batch dropped."""
+    """Return the indices of a step's examples; each epoch is a new permutation, without its incomplete last batch."""
     size = min(batch_size, number)
-    epoch, place = divmod(step, steps_per_epoch(number, batch_size))
+    epoch, batch = divmod(step, steps_per_epoch(number, batch_size))
     order = torch.randperm(number, generator=torch.Generator().manual_seed(mix(seed, 1, epoch)))
-    return order[place * size : (place + 1) * size].tolist()
+    return order[batch * size : (batch + 1) * size].tolist()
 
 
 def steps_per_epoch(number: int, batch_size: int) -> int:
@@ -32,7 +32,7 @@ def steps_per_epoch(number: int, batch_size: int) -> int:
 def fetch(dataset: Dataset, indices: Sequence[int], device: torch.device) -> tuple[Inputs, Tensor]:
     """Return inputs and labels of some examples, collated on the device.
 
-    A dataset may have its own `collate(list of examples)`, for padding texts to the longest of a batch.
+    A dataset may have its own `collate(list of examples)`, such as one that pads texts to the longest of a batch.
     """
     collate = getattr(dataset, "collate", default_collate)
     inputs, labels = split_labels(collate([dataset[i] for i in indices]))
@@ -43,10 +43,10 @@ def fetch(dataset: Dataset, indices: Sequence[int], device: torch.device) -> tup
 
 
 def split_labels(batch: Any) -> tuple[Inputs, Any]:
-    """Divide a batch into inputs and labels: a pair, or a dictionary with a key "labels" or "label".
+    """Divide a batch, a pair or a dictionary with a key "labels" or "label", into inputs and labels.
 
     Raises:
-        ValueError: If it is neither.
+        ValueError: If the batch is neither.
     """
     if isinstance(batch, (tuple, list)) and len(batch) == 2:
         return batch[0], batch[1]
@@ -58,7 +58,7 @@ def split_labels(batch: Any) -> tuple[Inputs, Any]:
 
 
 def to_device(inputs: Inputs, device: torch.device) -> Inputs:
-    """Move a tensor, or the tensors of a dictionary."""
+    """Move a tensor, or the tensors of a dictionary, to a device."""
     if isinstance(inputs, dict):
         return {name: value.to(device) for name, value in inputs.items()}
     return inputs.to(device)
@@ -67,7 +67,7 @@ def to_device(inputs: Inputs, device: torch.device) -> Inputs:
 def in_order(
     dataset: Dataset, batch_size: int, device: torch.device, indices: Sequence[int] | None = None
 ) -> Iterator[tuple[Inputs, Tensor]]:
-    """Yield the whole dataset, or some of it, in batches, in order."""
+    """Yield the whole dataset, or the examples with some indices, in batches and in order."""
     order = range(len(dataset)) if indices is None else indices  # type: ignore[arg-type]
     for start in range(0, len(order), batch_size):
         prepare(dataset, order[start + batch_size : start + 2 * batch_size])
@@ -75,21 +75,21 @@ def in_order(
 
 
 def labels_of(dataset: Dataset) -> Tensor:
-    """Return the labels of all examples; a dataset of ours knows them without decoding anything."""
+    """Return the labels of all examples; deelbo's own datasets know them without decoding the inputs."""
     if isinstance(examples := getattr(dataset, "examples", None), Examples):
         return as_tensor(examples.labels)
     return torch.cat([labels.cpu() for _, labels in in_order(dataset, 256, torch.device("cpu"))])
 
 
 def kind_of(inputs: Inputs) -> str:
-    """Return the kind of inputs, by which lengths of training differ: "text" for tokens, "image" for all others."""
+    """Return the kind of inputs, on which default settings depend: "text" for tokens, "image" for all others."""
     return "text" if isinstance(inputs, dict) and "input_ids" in inputs else "image"
 
 
 def even_parts(indices: Sequence[int], batch_size: int, seed: int) -> list[list[int]]:
     """Divide indices at random into batches of nearly equal size, none larger than the batch size.
 
-    For averages over batches, which a small last one, or one of a single class, would distort.
+    For averages over batches, which a small last batch, or a batch of a single class, would distort.
     """
     order = torch.randperm(len(indices), generator=torch.Generator().manual_seed(mix(seed, 3))).tolist()
     number = -(-len(indices) // batch_size)
@@ -97,7 +97,7 @@ def even_parts(indices: Sequence[int], batch_size: int, seed: int) -> list[list[
 
 
 def prepare(dataset: Dataset, indices: Sequence[int]) -> None:
-    """Let a dataset that can do so begin to decode what is wanted next."""
+    """Let a dataset begin to decode the examples of the next batch, if it has a method `prepare`."""
     if begin := getattr(dataset, "prepare", None):
         begin(indices)
 

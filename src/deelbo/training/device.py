@@ -1,4 +1,4 @@
-"""Where to compute, and in which precision: accelerate's choice, or the CPU."""
+"""Device, precision and tracker of a run, through the library accelerate."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ def default_device() -> str:
 
 
 def check_device(device: str) -> None:
-    """Refuse what is neither the default nor the CPU.
+    """Raise an error unless the device is the default one or the CPU.
 
     Raises:
-        ValueError: If it is neither; the message says which there are.
+        ValueError: If it is another device; the message says which there are.
     """
-    there = dict.fromkeys((default_device(), "cpu"))
-    if device not in there:
-        hint = "; which GPU, CUDA_VISIBLE_DEVICES says" if device.startswith("cuda") else ""
-        raise ValueError(f"device={device!r}, but there is {' and '.join(there)}{hint}")
+    devices = dict.fromkeys((default_device(), "cpu"))
+    if device not in devices:
+        hint = "; the variable CUDA_VISIBLE_DEVICES chooses a GPU" if device.startswith("cuda") else ""
+        raise ValueError(f"device={device!r}, but there is {' and '.join(devices)}{hint}")
 
 
 def check_precision(precision: str) -> None:
-    """Refuse what is no kind of autocast.
+    """Raise an error unless the precision is one of autocast's.
 
     Raises:
-        ValueError: If it is none.
+        ValueError: If the precision is unknown.
     """
     if precision not in ("no", "fp16", "bf16"):
         raise ValueError(f"precision={precision!r}, but it is no, fp16 or bf16")
@@ -40,12 +40,12 @@ def check_precision(precision: str) -> None:
 
 @dataclass(frozen=True)
 class Execution:
-    """Where and how a run is computed; none of it changes what is computed, beyond rounding.
+    """Device, precision, tracker and checkpoints of a run; they change its result by rounding at most.
 
     Args:
         device: "cpu" to stay off the GPU; accelerate's choice if None.
         precision: "no", "fp16" or "bf16", for autocast.
-        log: Name of a tracker of accelerate's, such as "tensorboard", which writes into the run's folder.
+        log: Name of one of accelerate's trackers, such as "tensorboard", which writes into the run's folder.
         checkpoint_seconds: Seconds between two checkpoints, from which an interrupted run continues.
     """
 
@@ -80,7 +80,7 @@ class Execution:
         except ValueError as error:
             if "already been initialized" not in str(error):
                 raise
-            accelerate.state.AcceleratorState._reset_state()  # an earlier call of this process had another precision
+            accelerate.state.AcceleratorState._reset_state()  # an earlier call in this process used another precision
             accelerator = accelerate.Accelerator(**options)
         if self.precision == "fp16" and accelerator.device.type == "cpu":
             raise ValueError("precision='fp16' needs a GPU; on a CPU there is bf16")

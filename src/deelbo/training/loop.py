@@ -37,10 +37,10 @@ EARLY_EXAMPLES, EARLY_SAMPLES = 500, 1  # enough to tell learning rates apart; s
 
 
 class Candidate:
-    """A run at one learning rate, from the initial state of the network.
+    """Training at one learning rate, from the initial state of the network.
 
     Everything random is a function of the seed and the step, so a state is the weights, the optimizer's buffers, the
-    method's own state and a few numbers; a run that goes on from it is bit for bit the uninterrupted one on the CPU.
+    method's own state and a few numbers; on the CPU, a run continued from it equals the uninterrupted one bit for bit.
 
     Args:
         network: The network, at its initial state.
@@ -77,11 +77,11 @@ class Candidate:
         self.history: list[dict[str, float]] = []
         self._epoch = {"nll": 0.0, "score": 0.0, "examples": 0.0}
         self._score_column = ""
-        # Seconds, and how many steps and examples they were for; those of cooling down count as well.
+        # Seconds by purpose, and the numbers of steps and examples, including those of cooling down.
         self.clock = dict.fromkeys(("data", "network", "steps", "objective", "number", "examples"), 0.0)
 
     def advance(self, until: int) -> Iterator[int]:
-        """Train up to a step, yielding after each; stops early if the weights have diverged."""
+        """Train up to a step and yield the number of each step; stop early if the loss has diverged."""
         self.network.train()
         while self.step < min(until, self.settings.steps) and not self.diverged:
             self._one_step()
@@ -117,20 +117,20 @@ class Candidate:
         self.clock["examples"] += len(labels) * self.accelerator.num_processes
 
     def _rate(self) -> float:
-        """Cosine from the learning rate to zero over all steps; cooling down, a line to zero from where it was."""
+        """Return the rate of this step: a cosine to zero over all steps, or a line to zero while cooling down."""
         begin, length = self._cooling or (self.step, 0)
         rate = 0.5 * self.learning_rate * (1 + math.cos(math.pi * begin / self.settings.steps))
         return rate * (1 - (self.step - begin) / (length + 1))
 
     def cool(self, length: int) -> None:
-        """Let the rate go to zero over the next steps, to see what is below the noise of a large rate.
+        """Let the rate go to zero over the next steps, which removes the noise that a large rate adds to the objective.
 
-        `restore` ends it: whoever cools down keeps the state from before, and goes on from that.
+        `restore` ends it: the caller keeps the state from before and continues from there.
         """
         self._cooling = (self.step, length)
 
     def _indices(self, step: int) -> list[int]:
-        """Which examples this process trains on."""
+        """Return the indices of the examples that this process trains on in a step."""
         indices = indices_of_step(self.num_data, self.settings.batch_size, self.settings.seed, step)
         return indices[self.accelerator.process_index :: self.accelerator.num_processes]
 
@@ -149,13 +149,13 @@ class Candidate:
         self.clock["network"] += time.perf_counter() - start
 
     def _unscale(self) -> None:
-        self.accelerator.unscale_gradients(self.optimizer)  # where float16 scaled the loss
-        if self.accelerator.num_processes > 1:  # the likelihood is no part of the network, which agrees by itself
+        self.accelerator.unscale_gradients(self.optimizer)  # undoes the scaling of the loss under float16
+        if self.accelerator.num_processes > 1:  # DDP averages only the gradients of the network
             for parameter in self.likelihood.parameters():
                 parameter.grad = self.accelerator.reduce(parameter.grad, "mean")
 
     def _record(self) -> None:
-        """Write a row of history: at the end of an epoch, and where candidates are compared."""
+        """Add a row to the history, at the end of an epoch and where candidates are compared."""
         examples = self._epoch["examples"]
         measured = {
             "epoch": self.step / steps_per_epoch(self.num_data, self.settings.batch_size),
@@ -170,7 +170,7 @@ class Candidate:
         if math.isfinite(self._epoch["nll"]):
             self._epoch = dict.fromkeys(self._epoch, 0.0)
 
-    # ---- the objective that chooses ----
+    # ---- the objective that chooses the learning rate ----
 
     def objective(self, final: bool) -> float:
         """Estimate the training objective in eval mode on the plain training examples.
@@ -180,8 +180,8 @@ class Candidate:
 
         Args:
             final: Whether this is the end of the run: then on all examples, with all draws, and the network keeps
-                statistics estimated anew at the mean weights. An early look, which only compares candidates, uses the
-                same `EARLY_EXAMPLES` examples and `EARLY_SAMPLES` draws for each, and the method's
+                statistics estimated anew at the mean weights. An early estimate, which only compares candidates, uses
+                the same `EARLY_EXAMPLES` examples and `EARLY_SAMPLES` draws for each, and the method's
                 `optimistic_objective`; the caller restores the state from before.
         """
         if self.diverged:
@@ -207,10 +207,10 @@ class Candidate:
             return
         start = time.perf_counter()
         self.method.end_epoch(_View(self, list(range(self.num_data))))
-        self.clock["steps"] += time.perf_counter() - start  # it is part of the training
+        self.clock["steps"] += time.perf_counter() - start  # counted as part of the training
 
     def _agreed(self, value: float) -> float:
-        """All processes must decide alike, and their last bits may differ."""
+        """Return the mean over all processes, whose last bits may differ, so that all take the same decision."""
         if self.accelerator.num_processes == 1:
             return value
         device = self.accelerator.device
@@ -228,7 +228,7 @@ class Candidate:
 
     @torch.no_grad()
     def _log_likelihood(self, indices: list[int]) -> Tensor:
-        """The sum over the training set at the weights in place, estimated from some of its examples."""
+        """Return the log-likelihood of the training set at the current weights, estimated from some of its examples."""
         total = torch.zeros((), dtype=torch.float64)
         for inputs, labels in self._plain_batches(indices):
             with self.accelerator.autocast():
@@ -239,7 +239,7 @@ class Candidate:
     # ---- states ----
 
     def state(self) -> State:
-        """Return copies of all that training needs to go on."""
+        """Return copies of all that is needed to continue training."""
         optimizer = self.optimizer.state_dict()["state"]
         tensors = {
             **{f"network.{name}": value for name, value in self.network.state_dict().items()},
@@ -257,7 +257,7 @@ class Candidate:
         return {name: tensor.detach().clone() for name, tensor in tensors.items()}, _copy(notes)
 
     def restore(self, state: State) -> None:
-        """Go on from a state."""
+        """Continue from a state that `state` returned."""
         tensors, notes = state
         self.network.load_state_dict(_part(tensors, "network."))
         self.method.load_state_dict(_part(tensors, "method."))
@@ -266,7 +266,7 @@ class Candidate:
         optimizer["state"] = {}
         for name, value in _part(tensors, "optimizer.").items():
             index, key = name.split(".", 1)
-            # A copy: the optimizer would write on the state itself, which may be restored again.
+            # A copy, because the optimizer changes it in place and the state may be restored again.
             optimizer["state"].setdefault(int(index), {})[key] = value.clone()
         self.optimizer.load_state_dict(optimizer)
         notes = _copy(notes)
@@ -276,7 +276,10 @@ class Candidate:
 
 @dataclass(frozen=True)
 class _View:
-    """What a method may ask; see `TrainingView`. The statistics are estimated on some examples, or stay."""
+    """The examples as a method sees them (`TrainingView`).
+
+    Before a log-likelihood, batch-normalisation statistics are estimated on the examples `refresh`, unless it is None.
+    """
 
     candidate: Candidate
     indices: list[int]

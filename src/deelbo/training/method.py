@@ -1,4 +1,4 @@
-"""What the training loop asks of a method, and the registry of methods; the methods themselves are in `methods/`."""
+"""The base class of methods, which the training loop calls, and their registry; the methods are in `methods/`."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ METHODS: Registry[type[Method]] = Registry("method", "deelbo.methods")
 
 
 class TrainingView(Protocol):
-    """What a method may ask about the training examples without augmentation, at the weights in place, in eval mode."""
+    """Training examples without augmentation, as a method sees them: at the current weights, in eval mode."""
 
     def log_likelihood(self) -> Tensor:
-        """Return the sum over the training set; batch-normalisation statistics are those of the weights afterwards."""
+        """Return the log-likelihood of the training set, with batch-normalisation statistics of the current weights."""
 
     def batches(self) -> Iterator[tuple[Inputs, Tensor]]:
-        """Yield inputs and targets."""
+        """Yield batches of inputs and targets."""
 
     @property
     def share(self) -> float:
-        """How much of the training set the batches are: sums over them count 1/share times."""
+        """Share of the training set that the batches contain: divide sums over the batches by it."""
 
 
 @dataclass(frozen=True)
@@ -40,9 +40,9 @@ class Quantity:
     """A learned number that the report shows.
 
     Args:
-        column: Name of its column in the history.
-        symbol: What charts call it.
-        title: What its card in the report says.
+        column: Name of the column in the history that holds the number.
+        symbol: Name of the number in charts.
+        title: Name of the number on its card in the report.
         large: Whether it is shown as a large number with separators instead of in scientific notation.
         charted: Whether the chart of learned values shows it.
     """
@@ -56,14 +56,14 @@ class Quantity:
 
 @dataclass(frozen=True)
 class MethodInputs:
-    """What a method is made from.
+    """All that a method is made from.
 
     Args:
         network: The network at its initial state; bare, or wrapped for data parallelism.
         prior: Prior over the network's trainable parameters.
         likelihood: Likelihood of the targets.
         num_data: N, the number of training examples.
-        num_outputs: How many numbers the network gives for an example.
+        num_outputs: Number of outputs that the network gives for an example.
         settings: Settings of the run.
     """
 
@@ -78,12 +78,12 @@ class MethodInputs:
 class Method(ABC):
     """A way to regularise the training of one network at one learning rate, made anew for each candidate.
 
-    A subclass says what the command line, the progress bar and the report show of it, so that none of them knows any
-    method by name:
+    A subclass defines what the command line, the progress bar and the report show of it, so that none of them needs to
+    know a method by name:
 
-    - `name`: Its name in the registry.
-    - `own_settings`: Settings that only methods which list them take; `needed_settings` are those they cannot do
-      without.
+    - `name`: Name of the method in the registry.
+    - `own_settings`: Settings that other methods refuse, unless they list them too.
+    - `needed_settings`: Settings that the user must give.
     - `penalty`: The column of the history with the regularisation's part of the loss.
     - `quantities`: Learned numbers beside the prior variances.
     - `variances_are_learned`: When the prior variances are learned, as the end of a sentence; "" if they stay fixed.
@@ -106,7 +106,7 @@ class Method(ABC):
     @property
     @abstractmethod
     def objective_scale(self) -> float:
-        """By what the objective is divided to compare with a mean loss: kappa N or N."""
+        """Number by which the objective is divided to compare with a mean loss: kappa N or N."""
 
     @property
     def posterior(self) -> GaussianPosterior | None:
@@ -119,15 +119,16 @@ class Method(ABC):
 
     @abstractmethod
     def add_gradients(self, add_loss_gradient: Callable[[], None], unscale: Callable[[], None]) -> None:
-        """Leave the gradient of one step in the parameters.
+        """Compute the gradient of one step, and leave it in the parameters.
 
         Args:
-            add_loss_gradient: Computes the mean negative log-likelihood of the batch and adds its gradient.
-            unscale: To be called between that and any gradient of the method's own, which is never scaled.
+            add_loss_gradient: Function that adds the gradient of the batch's mean negative log-likelihood.
+            unscale: Function that undoes the scaling of the loss's gradient (float16); to be called after
+                `add_loss_gradient` and before the method adds gradients of its own.
         """
 
     def end_epoch(self, examples: TrainingView) -> None:
-        """Do what the method does once an epoch: nothing, unless a subclass says otherwise.
+        """Do what the method does at the end of an epoch: nothing, unless a subclass overrides it.
 
         Args:
             examples: All training examples.
@@ -138,28 +139,28 @@ class Method(ABC):
         """Return the training objective, larger being better, at the current parameters in eval mode.
 
         Args:
-            examples: All training examples, or some.
-            samples: Number of draws of the weights, where the method has some.
+            examples: All training examples, or a subset of them.
+            samples: Number of draws of the weights, for a method with a posterior.
         """
 
     def optimistic_objective(self, examples: TrainingView, samples: int) -> float:
-        """Return what the objective could be at the current weights, were the method's other parameters at their best.
+        """Return the objective at the current weights with the best values of the method's other parameters.
 
         For comparisons early in training. May change those parameters: the caller restores the state from before.
-        The objective itself, unless a subclass has other parameters.
+        Equal to the objective, unless a subclass has such parameters.
 
         Args:
-            examples: All training examples, or some.
-            samples: Number of draws of the weights, where the method has some.
+            examples: All training examples, or a subset of them.
+            samples: Number of draws of the weights, for a method with a posterior.
         """
         return self.objective(examples, samples)
 
     @abstractmethod
     def learned(self) -> dict[str, float]:
-        """Return what the method has learned by now, one number for each name, for the history."""
+        """Return the numbers that the method has learned so far, by name, for the history."""
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return what is not in the network's own state: nothing, unless a subclass says otherwise."""
+        """Return the state that is not in the network's own: nothing, unless a subclass overrides it."""
         return {}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:

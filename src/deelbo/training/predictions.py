@@ -22,7 +22,7 @@ def predict(
     posterior: GaussianPosterior | None = None,
     samples: int = 0,
 ) -> Any:
-    """Return predictions in float64: probabilities, or means and standard deviations, as the likelihood has it.
+    """Return predictions in float64: probabilities, or means and standard deviations for a Gaussian likelihood.
 
     Args:
         network: The network, in any mode; predictions are made in eval mode.

@@ -1,11 +1,11 @@
-"""The search for a learning rate: candidates go from rung to rung, and the training objective decides who goes on.
+"""The search for a learning rate: candidates are compared by the training objective, and the best ones continue.
 
-"grid" has one rung, at the end. "race" compares all candidates after 7 % of the steps, the two best after 25 %, and
-lets the better one finish. Before a comparison each cools down: its rate goes to zero over some more steps, on a branch
-that is thrown away. Without, a large rate looks worse than it is, for the noise that its cosine would have removed in
-the end. And it is compared by the objective at the best scale, since the scale starts tiny and lags behind the means.
-That is 4 * (0.07 + 0.03) + 2 * (0.18 + 0.04) + 0.75 = 1.59 full runs instead of 4; `docs/results.md`
-has what was measured.
+"grid" trains every candidate to the end. "race" compares all candidates after 7 % of the steps and the two best after
+25 %, and trains the better one to the end. Before a comparison each candidate cools down: its rate goes to zero over
+some more steps, which are discarded afterwards. Otherwise a large rate would look worse than it is, because of noise
+that the end of its cosine schedule removes. The comparison uses the objective at the best scale, because the learned
+scale starts tiny and lags behind the means. With four rates the race costs
+4 * (0.07 + 0.03) + 2 * (0.18 + 0.04) + 0.75 = 1.59 full runs instead of 4; measurements are in `docs/results.md`.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ FIRST_STEPS = 20
 
 @dataclass(frozen=True)
 class Rung:
-    """Where candidates stop and are compared.
+    """A step at which candidates are compared.
 
     Args:
-        step: After how many steps.
-        survivors: How many go on (or, at the last rung, win).
-        cooling: Steps over which they cool down for the comparison.
+        step: Number of steps before the comparison.
+        survivors: Number of candidates that continue (at the last rung: that win).
+        cooling: Number of steps over which each candidate cools down before the comparison.
     """
 
     step: int
@@ -43,10 +43,10 @@ class Rung:
 
 
 def rungs(settings: Settings) -> list[Rung]:
-    """Return the rungs of the settings' search; the last one is at the end."""
+    """Return the rungs of the settings' search; the last one is at the end of training."""
     number, steps = len(settings.learning_rates), settings.steps
     last = Rung(steps, 1)
-    # The first steps from a new classifier say nothing, however short the run.
+    # The first steps with a new classifier tell nothing, however short the run.
     begin = max(FIRST_STEPS, round(0.1 * steps))
     early = Rung(begin - round(0.3 * begin), max(2, number // 4), round(0.3 * begin))
     later = Rung(round(0.25 * steps), 1, max(1, round(0.04 * steps)))
@@ -56,7 +56,7 @@ def rungs(settings: Settings) -> list[Rung]:
 
 
 def planned_steps(settings: Settings) -> int:
-    """Return how many steps a search takes if nobody diverges."""
+    """Return how many steps a search takes if no candidate diverges."""
     alive, before, total = len(settings.learning_rates), 0, 0
     for rung in rungs(settings):
         total += alive * (rung.step - before + rung.cooling)
@@ -90,11 +90,11 @@ class MemoryStore:
 
 
 class FolderStore:
-    """States in files, so that an interrupted run goes on where it was.
+    """States in files, from which an interrupted run continues.
 
     Args:
-        folder: Where they are.
-        writes: False in all processes but one.
+        folder: Folder of the files.
+        writes: Whether this process writes the files; one of several processes does.
     """
 
     def __init__(self, folder: Path, writes: bool = True) -> None:
@@ -122,14 +122,14 @@ class FolderStore:
 class Search:
     """Finds the learning rate with the best training objective.
 
-    Its progress is nothing but the candidates' own states, so a search that is started again on the same store repeats
-    its decisions from the recorded values and goes on in the middle of a candidate.
+    The search has no state beside those of its candidates: started again on the same store, it repeats its decisions
+    from the recorded values and continues the candidate that was interrupted.
 
     Args:
-        settings: Of the run.
-        make_candidate: Makes the candidate of a learning rate at the initial state.
-        store: Keeps states.
-        checkpoint_seconds: How often a state is kept while training.
+        settings: Settings of the run.
+        make_candidate: Function that returns the candidate of a learning rate at the initial state.
+        store: Store of the candidates' states.
+        checkpoint_seconds: Seconds between two checkpoints, from which an interrupted search continues.
         listener: Called with the events of the search, for progress bars.
     """
 
@@ -143,7 +143,7 @@ class Search:
     ) -> None:
         self.settings, self.make_candidate, self.store = settings, make_candidate, store
         self.checkpoint_seconds, self.listener = checkpoint_seconds, listener
-        self.values: dict[int, dict[float, float]] = {}  # by the step of the rung, by learning rate
+        self.values: dict[int, dict[float, float]] = {}  # objective by step of the rung and learning rate
 
     def run(self) -> tuple[float, State]:
         """Return the best learning rate and the final state of its candidate.
@@ -170,21 +170,21 @@ class Search:
 
     def _reach(self, rate: float, rung: Rung) -> float:
         """Bring a candidate to a rung and return its objective there."""
-        kept = self.store.get(rate)
-        if kept is not None and str(rung.step) in kept[1]["values"]:
-            return _number(kept[1]["values"][str(rung.step)])
+        stored = self.store.get(rate)
+        if stored is not None and str(rung.step) in stored[1]["values"]:
+            return _number(stored[1]["values"][str(rung.step)])
         candidate = self.make_candidate(rate)
         values: dict[str, float | None] = {}
-        if kept is not None:
-            candidate.restore(kept)
-            values = kept[1]["values"]
+        if stored is not None:
+            candidate.restore(stored)
+            values = stored[1]["values"]
         final = rung.step == self.settings.steps
-        with DeferredInterrupt(insistent=True) as interrupt:  # between two steps: a step cut off must not be saved
+        with DeferredInterrupt(insistent=True) as interrupt:  # Ctrl-C waits for the end of a step
             self._train(candidate, rung.step, values, interrupt)
             before = candidate.state()
             if not final:
                 self._cool(candidate, rung, before, values, interrupt)
-        interrupt.deliver()  # one that came after the last step; the next start repeats what is not kept
+        interrupt.deliver()  # a Ctrl-C after the last step; the next start repeats what was not saved
         self.listener(events.ObjectiveAwaited(rate, rung.step))
         value = candidate.objective(final)
         values[str(rung.step)] = value if value > -math.inf else None
@@ -193,7 +193,7 @@ class Search:
             candidate.restore(before)
             candidate.clock = clock
         self._keep(candidate, values)
-        candidate.accelerator.wait_for_everyone()  # the others read what one process wrote
+        candidate.accelerator.wait_for_everyone()  # the other processes read what one process wrote
         self.listener(events.ObjectiveEstimated(rate, rung.step, value / candidate.method.objective_scale))
         return value
 

@@ -1,4 +1,4 @@
-"""The settings of a fine-tuning run: the paper's, each an option."""
+"""The settings of a fine-tuning run; the defaults are the paper's."""
 
 from __future__ import annotations
 
@@ -13,32 +13,32 @@ from deelbo.priors import PriorRecipe, make_recipe
 from deelbo.training.method import METHODS
 
 SEARCHES = ("race", "grid")
-# The paper's length of training, by the kind of the inputs.
+# Length of training in the paper, by the kind of the inputs.
 LENGTHS = {"image": {"steps": 6000, "batch_size": 128}, "text": {"steps": 12000, "batch_size": 32}}
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What a run is made of, beside the network and the data.
+    """Settings of a run, beside the network and the data.
 
     Args:
         method: "de-elbo", "elbo" (kappa = 1), "map" (fixed prior variances, no posterior) or "la-lml" (prior variances
             learned by Laplace's approximation after every epoch).
         prior: "l2-sp", "l2-zero", "per-layer", or "ptyl:FILE" with the posterior of a source task (`deelbo prior`).
-        rank: How many of the source task's deviations the prior PTYL uses.
-        diagonal: What the prior PTYL adds to the diagonal of its covariance.
+        rank: Number of deviations of the source task that the prior PTYL uses.
+        diagonal: Number that the prior PTYL adds to the diagonal of its covariance.
         likelihood: "categorical" (classes), "gaussian" (numbers) or "bernoulli" (several labels).
         class_weights: "none", or "balanced" to let rare classes count as much as frequent ones.
         kappa: How much the data are emphasised; None for the likelihood's default, max(1, D/N). Only for "de-elbo".
         prior_variances: The fixed variances of "map", by group, such as {"backbone": 0.1, "head": 1.0}; infinity for
             no regularisation.
-        learning_rates: Candidates for the learning rate; the training objective decides.
+        learning_rates: Candidates for the learning rate; the training objective chooses among them.
         lr_search: "race" drops candidates early, "grid" trains each in full.
         steps: Number of optimizer steps of a full run.
-        batch_size: Number of examples in a step, of all processes together.
+        batch_size: Number of examples in a step, over all processes together.
         optimizer: "sgd" (Nesterov momentum) or "adamw" (without weight decay: the prior regularises).
         momentum: Momentum of SGD.
-        clip: Norm at which the whole gradient is clipped; None for never.
+        clip: Largest norm of the whole gradient, which is clipped at it; None for no limit.
         init_scale: Initial value of the posterior's scale.
         samples: Number of draws for the estimate of the objective that chooses the learning rate.
         refresh_batch_norm: Whether batch-normalisation statistics are estimated anew at the mean weights.
@@ -71,7 +71,7 @@ class Settings:
     def __post_init__(self) -> None:
         rates = (self.learning_rates,) if isinstance(self.learning_rates, (int, float)) else self.learning_rates
         object.__setattr__(self, "learning_rates", tuple(float(rate) for rate in rates))
-        if self.prior_variances is not None:  # JSON writes infinity as a word
+        if self.prior_variances is not None:  # infinity is stored in JSON as the text "inf"
             object.__setattr__(self, "prior_variances", {n: float(v) for n, v in self.prior_variances.items()})
         self._check_choices()
         self._check_ranges()
@@ -84,21 +84,22 @@ class Settings:
         if self.lr_search not in SEARCHES:
             raise ValueError(f"lr_search={self.lr_search!r}, but it is one of {', '.join(SEARCHES)}")
         for name in dict.fromkeys(name for entry in METHODS.entries() for name in entry.own_settings):
-            given = getattr(self, name) is not None
-            if given and name not in method.own_settings:
-                owners = [f'"{entry.name}"' for entry in METHODS.entries() if name in entry.own_settings]
-                raise ValueError(f"{name} belongs to method={' or '.join(owners)}, not to {self.method!r}")
-            if not given and name in method.needed_settings:
-                raise ValueError(f'method="{self.method}" needs {name}')
+            value = getattr(self, name)
+            if value is not None and name not in method.own_settings:
+                owners = " or ".join(entry.name for entry in METHODS.entries() if name in entry.own_settings)
+                raise ValueError(f"{name}=... is only for method={owners}, but method={self.method!r} was chosen")
+            if value is None and name in method.needed_settings:
+                raise ValueError(f"method={self.method!r} needs {name}=...")
 
     def _check_ranges(self) -> None:
+        rates = ",".join(f"{rate:g}" for rate in self.learning_rates) or "none"
         if not self.learning_rates or not all(0 < rate < math.inf for rate in self.learning_rates):
-            raise ValueError(f"learning_rates must be positive numbers, not {self.learning_rates}")
+            raise ValueError(f"learning_rates={rates}, but they must be positive numbers")
         if len(set(self.learning_rates)) != len(self.learning_rates):
-            raise ValueError(f"learning_rates has a value twice: {self.learning_rates}")
+            raise ValueError(f"learning_rates={rates} has a value twice")
         for name in ("steps", "batch_size", "samples"):
             if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
+                raise ValueError(f"{name}={getattr(self, name)}, but it must be at least 1")
         ranges = {
             "rank": self.rank >= 0,
             "diagonal": 0 <= self.diagonal < math.inf,
@@ -114,7 +115,7 @@ class Settings:
                 raise ValueError(f"{name}={getattr(self, name)} is out of range")
 
     def prior_recipe(self) -> PriorRecipe:
-        """Return what makes the prior of these settings for a network."""
+        """Return the recipe by which the prior of these settings is made for a network."""
         return make_recipe(self.prior, self.rank, self.diagonal)
 
     def as_dict(self) -> dict[str, Any]:
@@ -125,10 +126,10 @@ class Settings:
         return plain
 
     def differences(self, stored: dict[str, object]) -> list[str]:
-        """Say which stored settings are others than these, one line each."""
-        own = self.as_dict()
-        names = dict.fromkeys([*own, *stored])
-        return [f"{n}: {stored.get(n)!r} -> {own.get(n)!r}" for n in names if own.get(n) != stored.get(n)]
+        """Return the differences between stored settings and these, one line for each."""
+        current = self.as_dict()
+        names = dict.fromkeys([*current, *stored])
+        return [f"{n}: {stored.get(n)!r} -> {current.get(n)!r}" for n in names if current.get(n) != stored.get(n)]
 
 
 def settings_for(kind: str, likelihood: str, given: dict[str, Any]) -> Settings:
@@ -147,5 +148,5 @@ def settings_for(kind: str, likelihood: str, given: dict[str, Any]) -> Settings:
 
 
 def plain_variances(variances: dict[str, float]) -> dict[str, float | str]:
-    """Return variances for JSON, which has no infinity; `float` reads the word."""
+    """Return variances for JSON, which has no infinity: "inf" stands for it, which `float` reads."""
     return {name: "inf" if value == math.inf else value for name, value in variances.items()}

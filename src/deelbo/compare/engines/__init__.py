@@ -1,4 +1,4 @@
-"""Where training runs are made: on this machine, or on a Ray cluster. A new engine is a new file in this folder."""
+"""Engines that make training runs: on this machine, or on a Ray cluster. A new engine is a new file here."""
 
 from deelbo.compare.engines.base import ENGINES, Engine, Outcome
 from deelbo.compare.engines.local import LocalEngine

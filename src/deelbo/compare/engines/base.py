@@ -1,4 +1,4 @@
-"""What an engine does, and what its workers do with a run."""
+"""The protocol of engines, and the function by which their workers make a run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from deelbo.compare.records import Records
 from deelbo.compare.running import run_trial
 
 DONE, BUSY, FAILED = "done", "busy", "failed"
-RETRIES = 3  # of a run whose worker was lost
+RETRIES = 3  # how often a run is tried again after its worker died
 
 
 @dataclass(frozen=True)
@@ -24,9 +24,9 @@ class Outcome:
     """How a run ended.
 
     Args:
-        key: Key of the trial.
-        status: "done", "busy" (another process is at work on it) or "failed".
-        message: Why it failed.
+        key: Key of the run.
+        status: "done", "busy" (another process makes this run) or "failed".
+        message: Reason of a failure.
     """
 
     key: str
@@ -43,23 +43,23 @@ class Engine(Protocol):
     slots: int
 
     def submit(self, trial: Trial) -> None:
-        """Begin a run; at most `slots` at a time."""
+        """Start a run; at most `slots` at a time."""
 
     def wait(self, seconds: float) -> list[Outcome]:
-        """Return the runs that have ended, after some time at the latest."""
+        """Return the runs that have ended, after so many seconds at the latest."""
 
     def progress(self) -> dict[str, float]:
-        """Return how far the present runs are, from 0 to 1, where that is known."""
+        """Return the finished fraction of each present run by key, if it is known."""
 
     def close(self) -> None:
-        """Stop; runs that are cut off leave checkpoints."""
+        """Stop; unfinished runs leave checkpoints."""
 
 
 def attempt(trial: Trial, folder: Path, device: str | None, listener: events.Listener = events.ignore) -> Outcome:
-    """Make a run and keep its record, unless another process does or has done so.
+    """Make a run and store its record, unless another process does so or has done so.
 
     Args:
-        trial: The run.
+        trial: The run to make.
         folder: Folder of the records.
         device: "cpu" to stay off the GPU; accelerate's choice if None.
         listener: Called with the events of the search.

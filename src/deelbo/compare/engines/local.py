@@ -21,14 +21,14 @@ PATIENCE = 30  # seconds for workers to write their checkpoints when they are to
 
 
 class LocalEngine:
-    """J processes that live as long as the comparison; one that dies is replaced, and its run is tried again.
+    """Makes runs in processes on this machine; a process that dies is replaced, and its run is tried again.
 
     Args:
         folder: Folder of the records.
         jobs: Number of processes.
         device: "cpu" to stay off the GPU; accelerate's choice if None.
         log: File for what the workers print.
-        retries: How often a run is tried again whose worker died.
+        retries: How often a run is tried again after its worker died.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class LocalEngine:
         worker.begin(trial)
 
     def wait(self, seconds: float) -> list[Outcome]:
-        """Return the runs that have ended, after some time at the latest."""
+        """Return the runs that have ended, after so many seconds at the latest."""
         end = time.monotonic() + seconds
         while True:
             ready = wait([worker.pipe for worker in self._workers], max(0.0, end - time.monotonic()))
@@ -70,7 +70,7 @@ class LocalEngine:
         return []
 
     def _replace(self, worker: _Worker) -> list[Outcome]:
-        """Try a lost worker's run again, by a new one."""
+        """Start a new worker in place of one that died, and try its run again."""
         self._workers.remove(worker)
         code = worker.end()
         trial = worker.trial
@@ -78,13 +78,13 @@ class LocalEngine:
             return []
         self._lost[trial.key] = self._lost.get(trial.key, 0) + 1
         if self._lost[trial.key] > self.retries:
-            why = "killed, perhaps for want of memory" if code == -signal.SIGKILL else f"exit code {code}"
+            why = "killed, perhaps because memory ran out" if code == -signal.SIGKILL else f"exit code {code}"
             return [Outcome(trial.key, FAILED, f"its worker died {self._lost[trial.key]} times ({why})")]
         self.submit(trial)
         return []
 
     def progress(self) -> dict[str, float]:
-        """Return how far the present runs are."""
+        """Return the finished fraction of each present run by key."""
         return {worker.trial.key: worker.fraction for worker in self._workers if worker.trial is not None}
 
     def close(self) -> None:
@@ -100,33 +100,33 @@ class LocalEngine:
 
 @ENGINES.register("local", "processes on this machine")
 def local_engine(folder: Path, *, device: str | None, log: Path, jobs: int, **resources: Any) -> LocalEngine:
-    """Return the engine of this machine; the resources of other engines are not looked at."""
+    """Return the engine of this machine; the arguments of other engines are ignored."""
     return LocalEngine(folder, jobs, device, log)
 
 
 class _Worker:
-    """A process, the pipe to it, and what it is at."""
+    """A worker process, the pipe to it, and the run that it makes."""
 
     def __init__(self, engine: LocalEngine) -> None:
         context = multiprocessing.get_context("spawn")
-        self.pipe, theirs = context.Pipe()
+        self.pipe, worker_end = context.Pipe()
         threads = max(1, available_threads() // engine.slots)
-        arguments = (theirs, engine.folder, engine.device, threads, engine.log)
+        arguments = (worker_end, engine.folder, engine.device, threads, engine.log)
         self.process = context.Process(target=_serve, args=arguments, daemon=True)
-        # The child inherits the mask: a Ctrl-C before it has its own group is not for it.
+        # The child inherits the signal mask, so that a Ctrl-C does not end it before it has a process group of its own.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
         try:
             with _environment(OMP_NUM_THREADS=str(threads)):
                 self.process.start()
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        theirs.close()  # so that the pipe ends with the process
+        worker_end.close()  # so that the pipe ends with the process
         self.trial: Trial | None = None
         self.fraction = 0.0
 
     def begin(self, trial: Trial) -> None:
         self.trial, self.fraction = trial, 0.0
-        with contextlib.suppress(OSError):  # a worker that is gone is noticed while waiting
+        with contextlib.suppress(OSError):  # `wait` notices a worker that has died
             self.pipe.send(trial)
 
     def interrupt(self) -> None:
@@ -134,7 +134,7 @@ class _Worker:
             os.kill(self.process.pid, signal.SIGINT)
 
     def end(self) -> int | None:
-        self.process.join(5)  # its pipe ends a moment before the process
+        self.process.join(5)  # the pipe ends a moment before the process
         if self.process.is_alive():
             self.process.kill()
         self.process.join()
@@ -143,7 +143,7 @@ class _Worker:
 
 
 def available_threads() -> int:
-    """Return how many threads this process may use: its cores, and no more than OMP_NUM_THREADS says."""
+    """Return how many threads this process may use: its cores, but at most OMP_NUM_THREADS."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     wanted = os.environ.get("OMP_NUM_THREADS", "")
     return min(cores, int(wanted)) if wanted.isdigit() and int(wanted) > 0 else cores
@@ -151,7 +151,7 @@ def available_threads() -> int:
 
 @contextlib.contextmanager
 def _environment(**values: str) -> Any:
-    """Set variables of the environment for processes started inside."""
+    """Set environment variables for processes that are started inside the block."""
     before = {name: os.environ.get(name) for name in values}
     os.environ.update(values)
     try:
@@ -165,9 +165,9 @@ def _environment(**values: str) -> Any:
 
 
 def _serve(pipe: Connection, folder: Path, device: str | None, threads: int, log: Path | None) -> None:
-    """Run trials until the pipe ends or an interrupt comes."""
-    os.setpgrp()  # Ctrl-C is for the parent, which passes on one
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a parent in the background would have it ignored
+    """Make runs until the pipe ends or an interrupt comes; the main function of a worker."""
+    os.setpgrp()  # Ctrl-C goes to the parent, which interrupts each worker once
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a parent in the background passes on that it is ignored
     if log is not None:
         file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
         os.dup2(file, sys.stdout.fileno())
@@ -180,7 +180,7 @@ def _serve(pipe: Connection, folder: Path, device: str | None, threads: int, log
     arrived = threading.Semaphore(0)
 
     def listen() -> None:
-        """Hear of the parent's death at once, even in the middle of a run."""
+        """Notice at once when the parent dies, even in the middle of a run."""
         while True:
             try:
                 inbox.append(pipe.recv())
@@ -200,7 +200,7 @@ def _serve(pipe: Connection, folder: Path, device: str | None, threads: int, log
 
 
 class _Fractions:
-    """Tells the parent, once a second, how much of a run is done."""
+    """Sends the finished fraction of a run to the parent, once a second."""
 
     def __init__(self, pipe: Connection, trial: Trial) -> None:
         from deelbo.training.search import planned_steps

@@ -1,6 +1,6 @@
-"""A Ray cluster: every run is a task with its own resources, tried again when its worker is lost.
+"""The engine for a Ray cluster: every run is a Ray task with its own resources, tried again if its worker is lost.
 
-The folder of records must be one that all nodes share, as must the data.
+All nodes must share the folder of records and the data.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from deelbo.compare.problem import Trial
 
 
 class RayEngine:
-    """Runs on a Ray cluster.
+    """Makes runs on a Ray cluster.
 
     Args:
         folder: Folder of the records, shared by all nodes.
         address: Address of an existing cluster; None to start one on this machine.
-        cpus: Number of cores for each run, more than none.
-        gpus: Number of GPUs for each run; a fraction shares one.
+        cpus: Number of cores for each run, above zero.
+        gpus: Number of GPUs for each run; with a fraction, several runs share a GPU.
         device: "cpu" to stay off the GPU; accelerate's choice if None.
-        retries: How often a run is tried again whose worker was lost.
+        retries: How often a run is tried again after its worker was lost.
 
     Raises:
         ConnectionError: If there is no cluster at the address.
@@ -52,25 +52,25 @@ class RayEngine:
             except ConnectionError as error:
                 raise ConnectionError(f"no Ray cluster at {address}: {error}") from error
         nodes = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
-        each = [
+        runs_per_node = [
             min(int(node.get(name, 0) // wanted) for name, wanted in (("CPU", cpus), ("GPU", gpus)) if wanted)
             for node in nodes
         ]
-        self.slots = sum(each)
+        self.slots = sum(runs_per_node)
         if not self.slots:
             self.close()
             raise ValueError(f"no node of the cluster has {cpus:g} CPUs and {gpus:g} GPUs for a run")
         task = self._ray.remote(_work)
-        # Ray tries again what was lost with its worker or node; what fails by itself fails again.
+        # Ray tries a run again if its worker or node is lost, but not after an error, which would happen again.
         self._task = task.options(num_cpus=cpus, num_gpus=gpus, max_retries=retries, retry_exceptions=False)
 
     def submit(self, trial: Trial) -> None:
-        """Begin a run."""
+        """Start a run."""
         threads = max(1, int(self.cpus))
         self._running[self._task.remote(trial, str(self.folder), self.device, threads)] = trial
 
     def wait(self, seconds: float) -> list[Outcome]:
-        """Return the runs that have ended, after some time at the latest."""
+        """Return the runs that have ended, after so many seconds at the latest."""
         if not self._running:
             return []
         ready, _ = self._ray.wait(list(self._running), num_returns=1, timeout=seconds)
@@ -84,11 +84,11 @@ class RayEngine:
             return Outcome(trial.key, FAILED, f"{type(error).__name__}: {first_line(error)}")
 
     def progress(self) -> dict[str, float]:
-        """Return nothing: Ray tells only the end."""
+        """Return nothing, because Ray does not report the progress of a task."""
         return {}
 
     def close(self) -> None:
-        """Cancel what is running; its checkpoints stay."""
+        """Cancel the present runs; their checkpoints stay."""
         for reference in self._running:
             self._ray.cancel(reference, force=True)
         if self._owner:
@@ -99,12 +99,12 @@ class RayEngine:
 def ray_engine(
     folder: Path, *, device: str | None, ray_address: str | None, cpus: float, gpus: float, **resources: Any
 ) -> RayEngine:
-    """Return the engine of a Ray cluster; the resources of other engines are not looked at."""
+    """Return the engine of a Ray cluster; the arguments of other engines are ignored."""
     return RayEngine(folder, ray_address, cpus=cpus, gpus=gpus, device=device)
 
 
 def _check_address(address: str | None) -> None:
-    """Refuse an address where nobody listens; Ray itself would wait for minutes."""
+    """Raise an error if nothing listens at the address; Ray itself would wait for minutes."""
     host, _, port = (address or "auto").removeprefix("ray://").rpartition(":")
     if port.isdigit():
         try:

@@ -1,4 +1,4 @@
-"""How each method spends training runs to arrive at one network. A new method is a new file in this folder."""
+"""Strategies by which each method arrives at one network. A new strategy is a new file in this folder."""
 
 from __future__ import annotations
 
@@ -15,5 +15,5 @@ def make_strategies(options: Options) -> list[Strategy]:
         ValueError: If a name is unknown, or given twice.
     """
     if len(set(options.methods)) != len(options.methods):
-        raise ValueError(f"methods has a name twice: {', '.join(options.methods)}")
+        raise ValueError(f"methods={','.join(options.methods)} has a name twice")
     return [strategy for name in options.methods for strategy in STRATEGIES[name](options)]

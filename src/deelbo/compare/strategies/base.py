@@ -1,4 +1,4 @@
-"""What a method in a comparison is: a plan made of training runs, as far as their results are known."""
+"""Strategies: methods in a comparison, which plan their training runs from the results known so far."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ SUBSETS = 500  # random subsets of a grid, for each size (the paper's)
 
 @dataclass(frozen=True)
 class Plan:
-    """What a method wants, given the results so far.
+    """The runs that a method needs, given the results so far.
 
     Args:
-        trials: All runs that it knows it needs, finished or not.
-        finals: The runs whose classifiers are its answer, one for each repetition; empty until they are known.
-        chosen: The runs that were chosen, one for each final; the same, if nothing is trained again.
-        expected: How many runs there will be in all.
+        trials: All runs that are known to be needed, finished or not.
+        finals: Runs whose networks are the method's result, one for each repetition; empty until they are known.
+        chosen: Best runs of the search, one for each final run; the final runs themselves if nothing is trained again.
+        expected: Number of runs that the method will need in all.
     """
 
     trials: list[Trial]
@@ -40,11 +40,11 @@ class Plan:
 
 @dataclass(frozen=True)
 class Curve:
-    """The main metric on the test set over time, as the search goes on.
+    """The main metric on the test set over the time of a search.
 
     Args:
-        points: (seconds, value, low, high): what is reached when the search stops there, and how that varies.
-        finals: (seconds, value) of the answers.
+        points: (seconds, value, low, high): value reached if the search stopped there, and its range.
+        finals: (seconds, value) of the final runs.
     """
 
     points: list[tuple[float, float, float, float]] = field(default_factory=list)
@@ -55,11 +55,11 @@ class Strategy(Protocol):
     """A method in a comparison; a pure function of the known results, so that it can be interrupted anywhere.
 
     Attributes:
-        name: Name under which it is registered.
+        name: Name under which the method is registered.
         kappa: Emphasis of the data of DE-ELBO; None for D/N, and for all other methods.
-        searches: Whether it holds a fifth of the training set out to search for strengths.
+        searches: Whether the method holds out a fifth of the training set to search for strengths.
         role: "reference" for the method that the others are compared with, "rival", or "ablation" of the reference.
-        colour: Number of its colour in the charts.
+        colour: Number of the method's colour in the charts.
     """
 
     name: str
@@ -69,13 +69,13 @@ class Strategy(Protocol):
     colour: int
 
     def plan(self, problem: Problem, known: KnownRecords) -> Plan:
-        """Say which runs are wanted."""
+        """Return the runs that are needed."""
 
     def score(self, record: Record) -> float:
-        """Return by what the method chooses, larger being better; -inf for a run that diverged."""
+        """Return the score by which the method chooses, larger being better; -inf for a run that diverged."""
 
     def seconds(self, record: Record) -> float:
-        """Return what a run cost the method."""
+        """Return the time that a run costs the method."""
 
     def curve(self, problem: Problem, known: KnownRecords) -> Curve:
         """Return the main metric on the test set over time of a finished plan."""
@@ -85,15 +85,15 @@ STRATEGIES: Registry[Callable[[Options], Sequence[Strategy]]] = Registry("method
 
 
 def best(trials: Sequence[Trial], known: KnownRecords, score: Callable[[Record], float]) -> Trial | None:
-    """Return the finished run with the best score, the first of equals; None if not all are finished."""
-    found = [(trial, known(trial)) for trial in trials]
-    if any(record is None for _, record in found):
+    """Return the run with the best score, the first of equals; None if not all runs are finished."""
+    pairs = [(trial, known(trial)) for trial in trials]
+    if any(record is None for _, record in pairs):
         return None
-    return max(found, key=lambda pair: score(pair[1]))[0]  # type: ignore[arg-type]
+    return max(pairs, key=lambda pair: score(pair[1]))[0]  # type: ignore[arg-type]
 
 
 def test_result(record: Record) -> float:
-    """Return the main metric of a run on the test set; 0 (or not a number, if lower is better) if it diverged."""
+    """Return the main metric of a run on the test set; 0 (or NaN, if lower is better) if it diverged."""
     metric = main_metric(record["trial"]["settings"]["likelihood"])
     return record["test"][metric.name] if record["test"] else 0.0 if metric.better == "higher" else math.nan
 
@@ -111,14 +111,14 @@ def best_so_far(strategy: Strategy, trials: Sequence[Trial], known: KnownRecords
 
 
 class ByObjective:
-    """Methods without a validation set: candidates on all the data, chosen by the training objective.
+    """Methods without a validation set: candidates are trained on all data and chosen by the training objective.
 
     Args:
         name: Name of the method, as `Settings` knows it.
-        lr_search: "race" is one run that drops candidates early; "grid" a run for each candidate.
+        lr_search: "race" for one run that drops candidates early, "grid" for a run with each candidate.
         kappa: Emphasis of the data; None for D/N, and for methods that have none.
         role: "reference", "rival" or "ablation".
-        colour: Number of its colour in the charts.
+        colour: Number of the method's colour in the charts.
     """
 
     searches = False
@@ -136,7 +136,7 @@ class ByObjective:
         return [problem.trial(method=self.name, learning_rates=(rate,), lr_search="grid", **kappa) for rate in rates]
 
     def plan(self, problem: Problem, known: KnownRecords) -> Plan:
-        """All candidates, and the best of them."""
+        """Return the runs of all candidates, and the best of them."""
         trials = self._trials(problem)
         chosen = best(trials, known, self.score)
         finals = [] if chosen is None else [chosen]
@@ -151,16 +151,16 @@ class ByObjective:
         return record["seconds"]["training"] + record["seconds"]["objective"]
 
     def curve(self, problem: Problem, known: KnownRecords) -> Curve:
-        """Candidate after candidate."""
+        """Return the best test result so far after each candidate."""
         path = best_so_far(self, self._trials(problem), known)
         return Curve([(seconds, reached, reached, reached) for seconds, reached in path], [path[-1]])
 
 
 class GridSearch(ABC):
-    """MAP on four fifths for every cell of a grid, then once more on everything with the best one.
+    """MAP on four fifths of the training set for every cell of a grid, then on all of it with the best cell.
 
-    The test results of the curve are those of the runs on four fifths, averaged over random subsets of the cells; the
-    answer is the retrained one.
+    The curve shows test results of the runs on four fifths, averaged over random subsets of the cells; the method's
+    result is the final run.
     """
 
     name = ""
@@ -180,7 +180,7 @@ class GridSearch(ABC):
         """Return the run of a cell."""
 
     def plan(self, problem: Problem, known: KnownRecords) -> Plan:
-        """All cells, then the best one on everything."""
+        """Return the runs of all cells, then one with the best cell on the whole training set."""
         cells = self.cells(problem)
         trials = [self.trial(problem, cell, known) for cell in cells]
         chosen = best(trials, known, self.score)
@@ -191,23 +191,23 @@ class GridSearch(ABC):
 
     @abstractmethod
     def score(self, record: Record) -> float:
-        """Return by what cells are compared."""
+        """Return the score by which cells are compared, larger being better."""
 
     def seconds(self, record: Record) -> float:
-        """Return what a cell costs."""
+        """Return the time that the run of a cell costs."""
         return record["seconds"]["training"] + record["seconds"]["validation"]
 
     def curve(self, problem: Problem, known: KnownRecords) -> Curve:
-        """The best of n cells, averaged over 500 random subsets of that size."""
+        """Return the test result of the best of n cells for each n, averaged over 500 random subsets of that size."""
         plan = self.plan(problem, known)
         records = [record for trial in plan.trials[:-1] if (record := known(trial)) is not None]
         final = known(plan.finals[0])
         assert final is not None
         total = sum(self.seconds(record) for record in records)
         points = subset_curve([self.score(r) for r in records], [test_result(r) for r in records])
-        each = total / len(records)
+        mean_seconds = total / len(records)
         return Curve(
-            [((i + 1) * each, *point) for i, point in enumerate(points)],
+            [((i + 1) * mean_seconds, *point) for i, point in enumerate(points)],
             [(total + final["seconds"]["training"], test_result(final))],
         )
 
@@ -215,11 +215,14 @@ class GridSearch(ABC):
 def subset_curve(scores: Sequence[float], accuracies: Sequence[float]) -> list[tuple[float, float, float]]:
     """Return, for each n, the accuracy of the best of n cells by score: mean, 10th and 90th percentile.
 
-    Over 500 random subsets of each size, the same ones every time: the first n cells of 500 random orders.
+    The statistics are over 500 fixed random subsets of each size: the first n cells of 500 random orders.
     """
     number = len(scores)
     by_score = sorted(range(number), key=lambda i: -scores[i])
-    orders = torch.rand(SUBSETS, number, generator=torch.Generator().manual_seed(0)).argsort(1)  # of ranks by score
+    orders = torch.rand(SUBSETS, number, generator=torch.Generator().manual_seed(0)).argsort(
+        1
+    )  # random orders of the ranks by score
     best_rank = orders.cummin(1).values
-    found = torch.tensor([accuracies[i] for i in by_score], dtype=torch.float64)[best_rank].sort(0).values
-    return [(float(each.mean()), float(each[SUBSETS // 10]), float(each[-SUBSETS // 10])) for each in found.T]
+    results = torch.tensor([accuracies[i] for i in by_score], dtype=torch.float64)[best_rank].sort(0).values
+    low, high = SUBSETS // 10, -SUBSETS // 10
+    return [(float(of_size.mean()), float(of_size[low]), float(of_size[high])) for of_size in results.T]

@@ -10,7 +10,7 @@ from deelbo.compare.strategies.base import STRATEGIES, Cell, GridSearch
 
 
 class ConditionalGrid(GridSearch):
-    """Every cell of the paper's grid, chosen by draws from its Laplace posterior."""
+    """Every cell of the paper's grid; the best one is chosen by draws from its Laplace posterior."""
 
     name, colour = "la-clml", 4
 
@@ -28,10 +28,10 @@ class ConditionalGrid(GridSearch):
         return record["seconds"]["training"] + record["seconds"]["clml"]
 
 
-@STRATEGIES.register("la-clml", "the grid, chosen by the conditional marginal likelihood of held-out data")
+@STRATEGIES.register("la-clml", "MAP with a grid search by the conditional marginal likelihood of held-out data")
 def la_clml(options: Options) -> list[ConditionalGrid]:
     """Return the grid search by conditional marginal likelihood."""
     return [ConditionalGrid()]
 
 
-la_clml.conditional = True  # its runs serve the plain grid as well
+la_clml.conditional = True  # map-grid can use its runs as well

@@ -1,6 +1,6 @@
 """LA-LML (Immer et al., 2021): Laplace's marginal likelihood learns the regularisation and chooses the learning rate.
 
-Every learning rate is trained in full: that the race suits this objective as well has not been shown.
+Every learning rate is trained in full, because the race was not tested with this objective.
 """
 
 from __future__ import annotations

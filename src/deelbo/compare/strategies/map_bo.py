@@ -1,4 +1,4 @@
-"""MAP with Bayesian optimisation of strengths and learning rate."""
+"""MAP with Bayesian optimisation of the strengths of regularisation and the learning rate."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from deelbo.compare.records import KnownRecords, Record
 from deelbo.compare.strategies.base import STRATEGIES, Curve, Plan, best_so_far, test_result
 from deelbo.compare.strategies.map_grid import validation_score
 
-# The box, in powers of ten: (lowest, highest).
+# Bounds of the search as exponents of ten: (lowest, highest).
 STRENGTH, PTYL_VARIANCE, RATE = (-6.0, -2.0), (0.0, 9.0), (-4.0, -1.0)
 RESTARTS, RAW_SAMPLES = 5, 20
 
@@ -31,10 +31,10 @@ def propose(points: Sequence[Sequence[float]], values: Sequence[float], bounds: 
     A Gaussian process (BoTorch's SingleTaskGP) on inputs scaled to the unit cube and standardised values.
 
     Args:
-        points: Tried so far.
-        values: Of them, larger being better; -inf for a failure, which counts as much worse than the worst.
+        points: Points that were tried so far.
+        values: Score of each point, larger being better; -inf for a failure, which counts as much worse than the worst.
         bounds: (lowest, highest) of each coordinate.
-        seed: Of everything random.
+        seed: Seed of everything random.
     """
     box = torch.tensor(bounds, dtype=torch.float64).T
     generator = torch.Generator().manual_seed(mix(seed, len(points)))
@@ -46,7 +46,7 @@ def propose(points: Sequence[Sequence[float]], values: Sequence[float], bounds: 
     X = torch.tensor(points, dtype=torch.float64)
     y = torch.tensor([max(value, worst) for value in values], dtype=torch.float64)[:, None]
     with torch.random.fork_rng([]), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of a fit on two points
+        warnings.simplefilter("ignore")  # BoTorch warns about a fit to two points
         torch.default_generator.manual_seed(mix(seed, len(points)))
         return _maximise(X, y, box).clamp(box[0], box[1]).tolist()
 
@@ -64,14 +64,15 @@ def _maximise(X: Tensor, y: Tensor, box: Tensor) -> Tensor:
     )
     botorch.fit.fit_gpytorch_mll(require("gpytorch", "rivals").mlls.ExactMarginalLogLikelihood(model.likelihood, model))
     improvement = botorch.acquisition.analytic.LogExpectedImprovement(model, best_f=y.max())
-    found, _ = botorch.optim.optimize_acqf(improvement, bounds=box, q=1, num_restarts=RESTARTS, raw_samples=RAW_SAMPLES)
-    return found[0].detach()
+    best, _ = botorch.optim.optimize_acqf(improvement, bounds=box, q=1, num_restarts=RESTARTS, raw_samples=RAW_SAMPLES)
+    return best[0].detach()
 
 
 class MAPBayesianOptimisation:
-    """Points one after the other by validation NLL on four fifths, then the best once more on everything.
+    """Points tried one after the other on four fifths of the training set, then the best point on all of it.
 
-    Several repetitions, each from another random point, go on at the same time; each has its answer.
+    The validation NLL on the other fifth is minimised. Several repetitions, each from another random point, run at the
+    same time; each has its own final run.
     """
 
     name, role, colour = "map-bo", "rival", 2
@@ -88,20 +89,20 @@ class MAPBayesianOptimisation:
     def _propose(
         self, problem: Problem, run: int, points: list[list[float]], values: list[float], known: KnownRecords
     ) -> list[float]:
-        """Return the next point; what was once proposed for a history stays, whatever the libraries' versions."""
+        """Return the next point; it is stored, so that other versions of the libraries do not change it later."""
         seen = [problem.seed, run, problem.trial().key, points, [None if v == -math.inf else v for v in values]]
         key = hashlib.sha256(json.dumps(seen).encode()).hexdigest()[:24]
-        kept = known.records.proposal(key)
-        if kept is None:
-            kept = propose(points, values, self._bounds(problem), mix(problem.seed, run))
-            kept = [round(value, 6) for value in kept]
-            known.records.keep_proposal(key, kept)
-        return kept
+        proposal = known.records.proposal(key)
+        if proposal is None:
+            proposal = propose(points, values, self._bounds(problem), mix(problem.seed, run))
+            proposal = [round(value, 6) for value in proposal]
+            known.records.keep_proposal(key, proposal)
+        return proposal
 
     def _search(
         self, problem: Problem, run: int, known: KnownRecords
     ) -> tuple[list[Trial], Trial | None, Trial | None]:
-        """Return the runs of one repetition as far as they are known, the best of all, and that on everything."""
+        """Return the known runs of one repetition, the best of them, and the final run on the whole training set."""
         points: list[list[float]] = []
         values: list[float] = []
         trials: list[Trial] = []
@@ -117,14 +118,14 @@ class MAPBayesianOptimisation:
         return trials, trials[best], self._trial(problem, points[best], whole=True)
 
     def plan(self, problem: Problem, known: KnownRecords) -> Plan:
-        """The points of all repetitions, and their answers when every one has its own."""
+        """Return the runs of all repetitions, with the final runs once every repetition has reached its own."""
         runs = problem.options.bo_runs
         trials: list[Trial] = []
         finals: list[Trial] = []
         chosen: list[Trial] = []
         for run in range(runs):
-            found, best, final = self._search(problem, run, known)
-            trials += found
+            tried, best, final = self._search(problem, run, known)
+            trials += tried
             if best is not None and final is not None:
                 chosen.append(best)
                 finals.append(final)
@@ -142,7 +143,7 @@ class MAPBayesianOptimisation:
         return record["seconds"]["training"] + record["seconds"]["validation"]
 
     def curve(self, problem: Problem, known: KnownRecords) -> Curve:
-        """The best so far, averaged over the repetitions."""
+        """Return the best test result so far, averaged over the repetitions."""
         paths, finals = [], []
         for run in range(problem.options.bo_runs):
             trials, _, final = self._search(problem, run, known)

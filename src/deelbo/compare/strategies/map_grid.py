@@ -1,4 +1,4 @@
-"""MAP with a grid search: what people do."""
+"""MAP with a grid search, which is common practice."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from deelbo.compare.strategies.base import STRATEGIES, Cell, GridSearch
 
 
 def validation_score(record: Record) -> float:
-    """Return minus the validation NLL; -inf where it is none."""
+    """Return minus the validation NLL; -inf if the run has none because it diverged."""
     nll = None if record["validation"] is None else record["validation"]["nll"]
     return -math.inf if nll is None else -nll
 
 
 class MAPGrid(GridSearch):
-    """Every cell of the paper's grid, chosen by validation NLL.
+    """Every cell of the paper's grid; the best one is chosen by validation NLL.
 
     Args:
-        shared: Whether LA-CLML is compared as well, whose runs on the same cells serve both.
+        shared: Whether LA-CLML is compared as well, whose runs on the same cells can be used for both.
     """
 
     name = "map-grid"
@@ -28,7 +28,7 @@ class MAPGrid(GridSearch):
         self.shared = shared
 
     def trial(self, problem: Problem, cell: Cell, known: KnownRecords) -> Trial:
-        """Return the run of a cell; one that LA-CLML makes as well serves both."""
+        """Return the run of a cell; a run that LA-CLML needs as well is used for both."""
         plain, full = (problem.point(*cell, whole=False, clml=clml) for clml in (False, True))
         shared = self.shared or known(full) is not None
         return full if shared and known(plain) is None else plain
@@ -38,7 +38,7 @@ class MAPGrid(GridSearch):
         return validation_score(record)
 
 
-@STRATEGIES.register("map-grid", "MAP with a grid search on held-out data: what people do")
+@STRATEGIES.register("map-grid", "MAP with a grid search on held-out data (common practice)")
 def map_grid(options: Options) -> list[MAPGrid]:
     """Return the grid search by validation NLL."""
     shared = any(getattr(STRATEGIES[name], "conditional", False) for name in options.methods)

@@ -1,4 +1,4 @@
-"""What the report shows of the test results, one file for each likelihood; a likelihood without one has its metrics."""
+"""Views of test results in the report, one file for each likelihood; without a view the report shows only metrics."""
 
 from deelbo.report.views.base import VIEWS, View
 

@@ -1,4 +1,4 @@
-"""What a view of test results is."""
+"""The protocol of views of test results, and what views share."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from deelbo._registry import Registry
 from deelbo.data.images import ImageSet
 from deelbo.data.texts import TextSet
 
-BINS = 15  # of reliability diagrams, as of the calibration error
-SHOWN = 12  # examples that are shown with their errors
+BINS = 15  # number of bins in reliability diagrams, the same as in the calibration error
+SHOWN = 12  # number of examples that are shown with their errors
 
 
 class View(Protocol):
     """Shows the test results of one likelihood."""
 
-    template: str  # name of the part of the page, in this folder
+    template: str  # file name of the template, in this folder
 
     def details(self, prediction: Any, targets: Tensor, dataset: ImageSet | TextSet) -> dict[str, Any]:
-        """Return what `assessment.json` keeps beside the metrics, as plain values.
+        """Return the details that `assessment.json` keeps beside the metrics, as plain values.
 
         Args:
             prediction: Predictions for the examples of the dataset.
-            targets: What was to be predicted.
+            targets: True targets of the examples.
             dataset: The test set.
         """
 
     def facts(self, assessment: dict[str, Any], names: list[str]) -> dict[str, Any]:
-        """Return what the template shows: charts and tables.
+        """Return the charts and tables that the template shows.
 
         Args:
             assessment: Metrics and details.
@@ -45,7 +45,7 @@ VIEWS: Registry[View] = Registry("likelihood", "deelbo.report.views")
 
 
 def reliability(probabilities: Tensor, happened: Tensor) -> list[dict[str, float]]:
-    """Return for each bin of probability how many cases it has, their mean probability and how often they happened.
+    """Return for each bin of probability the number of cases, their mean probability and how often they are true.
 
     Args:
         probabilities: Predicted probabilities, of any shape.

@@ -1,4 +1,4 @@
-"""Classes: reliability, confusions and the most confident mistakes."""
+"""View of classification: reliability, confusions and the most confident mistakes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from deelbo.data.texts import TextSet
 from deelbo.report.charts import reliability_chart
 from deelbo.report.views.base import SHOWN, VIEWS, reliability, shown_example
 
-WIDEST = 12  # classes whose whole confusion matrix is shown
+WIDEST = 12  # largest number of classes for which the whole confusion matrix is shown
 
 
 class ClassificationView:
@@ -55,7 +55,7 @@ class ClassificationView:
 
 
 def confusion(predicted: Tensor, labels: Tensor, classes: int) -> list[list[int]]:
-    """Return how often each class (row) was taken for each (column)."""
+    """Return how often each true class (row) was predicted as each class (column)."""
     counts = torch.bincount(labels * classes + predicted, minlength=classes * classes)
     return counts.view(classes, classes).tolist()
 

@@ -1,4 +1,4 @@
-"""Several labels: reliability over all labels, each label's precision, and the most confident wrong labels."""
+"""View of several labels: reliability over all labels, each label's precision, the most confident wrong labels."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from deelbo.metrics.bernoulli import average_precisions
 from deelbo.report.charts import reliability_chart
 from deelbo.report.views.base import SHOWN, VIEWS, reliability, shown_example
 
-ROWS = 40  # labels that the table shows at most
+ROWS = 40  # largest number of labels in the table
 
 
 class MultilabelView:

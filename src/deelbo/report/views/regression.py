@@ -1,4 +1,4 @@
-"""Numbers: predictions against targets, residuals, how often targets lie inside intervals, the largest errors."""
+"""View of regression: predictions against targets, residuals, coverage of intervals, the largest errors."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from deelbo.likelihoods import GaussianPrediction
 from deelbo.report.charts import coverage_chart, residual_chart, scatter_chart
 from deelbo.report.views.base import SHOWN, VIEWS, shown_example
 
-POINTS = 1000  # at most, in the charts
-LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)  # of central intervals
+POINTS = 1000  # largest number of points in a chart
+LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)  # probabilities of central intervals
 
 
 class RegressionView:
@@ -29,14 +29,14 @@ class RegressionView:
         residual = rows - prediction.mean
         scaled = residual / prediction.std.clamp(min=1e-300)
         worst = scaled.abs().amax(1).argsort(descending=True)[:SHOWN].tolist()
-        some = torch.linspace(0, len(rows) - 1, min(POINTS, len(rows))).round().long()
+        shown = torch.linspace(0, len(rows) - 1, min(POINTS, len(rows))).round().long()
         widths = [math.sqrt(2) * float(torch.erfinv(torch.tensor(level, dtype=torch.float64))) for level in LEVELS]
         return {
             "points": [
                 {
-                    "target": rows[some, k].tolist(),
-                    "mean": prediction.mean[some, k].tolist(),
-                    "std": prediction.std[some, k].tolist(),
+                    "target": rows[shown, k].tolist(),
+                    "mean": prediction.mean[shown, k].tolist(),
+                    "std": prediction.std[shown, k].tolist(),
                     "rmse": float(residual[:, k].square().mean().sqrt()),
                 }
                 for k in range(rows.shape[1])
