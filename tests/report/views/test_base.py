@@ -1,8 +1,9 @@
+"""What the views of test results share."""
+
 import torch
-from torchmetrics.functional.classification import multiclass_calibration_error, multiclass_confusion_matrix
+from torchmetrics.functional.classification import multiclass_calibration_error
 
 from deelbo.report.views.base import reliability
-from deelbo.report.views.classification import confusion
 
 
 def test_reliability_gives_the_calibration_error():
@@ -14,9 +15,3 @@ def test_reliability_gives_the_calibration_error():
     ece = sum(row["examples"] / 500 * abs(row["confidence"] - row["accuracy"]) for row in bins)
     expected = multiclass_calibration_error(probabilities, labels, 4, n_bins=15)
     torch.testing.assert_close(torch.tensor(ece), expected.double(), rtol=1e-5, atol=1e-6, check_dtype=False)
-
-
-def test_confusion_matrix():
-    torch.manual_seed(0)
-    predicted, labels = torch.randint(5, (2, 300))
-    assert confusion(predicted, labels, 5) == multiclass_confusion_matrix(predicted, labels, 5).tolist()
