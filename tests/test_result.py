@@ -1,0 +1,55 @@
+"""A finished run: what it predicts, its folder, and what it exports."""
+
+import json
+import math
+
+import pytest
+import torch
+from torch import nn
+
+import deelbo
+from deelbo.report import write_report
+from deelbo.run_folder import RunFolder
+from shared.digits import digits, network, quick
+
+
+def test_predictions():
+    result = quick()
+    x = digits()[1][:][0]
+    p = result.predict(x)
+    torch.testing.assert_close(p.sum(1), torch.ones(len(x), dtype=torch.float64))
+    assert not torch.equal(result.predict(x, samples=3), p)
+    assert torch.equal(result.predict(x, samples=3), result.predict(x, samples=3))
+    assert set(result.evaluate(digits()[1])) == {"accuracy", "balanced_accuracy", "nll", "ece"}
+    assert not result.model.training
+
+
+def test_save_and_load(tmp_path):
+    result = quick()
+    result.save(tmp_path / "run")
+    again = deelbo.load(tmp_path / "run", network())
+    x = digits()[1][:][0]
+    assert torch.equal(again.predict(x), result.predict(x))
+    assert torch.equal(again.predict(x, samples=2), result.predict(x, samples=2))
+    assert again.history == result.history
+    assert (again.settings, again.learning_rate, again.values) == (result.settings, result.learning_rate, result.values)
+    with pytest.raises(FileExistsError, match="not empty"):
+        result.save(tmp_path / "run")
+    with pytest.raises(ValueError, match="another architecture"):
+        deelbo.load(tmp_path / "run", nn.Linear(2, 2))
+    run = json.loads((tmp_path / "run" / "run.json").read_text())
+    (tmp_path / "run" / "run.json").write_text(json.dumps({**run, "schema": 99}))
+    with pytest.raises(ValueError, match="schema 99"):
+        deelbo.load(tmp_path / "run", network())
+
+
+def test_infinite_variances_are_valid_json(tmp_path):
+    variances = {"backbone": math.inf, "head": 1.0}
+    quick(method="map", prior_variances=variances, steps=2, out=tmp_path / "run")
+
+    def refuse(word):
+        raise ValueError(word)
+
+    json.loads((tmp_path / "run" / "run.json").read_text(), parse_constant=refuse)
+    assert "inf" in write_report(RunFolder(tmp_path / "run")).read_text()
+    assert deelbo.load(tmp_path / "run", network()).prior_variances == variances
