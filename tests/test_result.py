@@ -5,12 +5,14 @@ import math
 
 import pytest
 import torch
+from PIL import Image
 from torch import nn
 
 import deelbo
 from deelbo.report import write_report
 from deelbo.run_folder import RunFolder
 from shared.digits import digits, network, quick
+from shared.pictures import Small
 
 
 def test_predictions():
@@ -53,3 +55,30 @@ def test_infinite_variances_are_valid_json(tmp_path):
     json.loads((tmp_path / "run" / "run.json").read_text(), parse_constant=refuse)
     assert "inf" in write_report(RunFolder(tmp_path / "run")).read_text()
     assert deelbo.load(tmp_path / "run", network()).prior_variances == variances
+
+
+def test_python_predictions_take_what_people_have(image_run):
+    result = deelbo.load(image_run / "run")
+    path = image_run / "data" / "test" / "red" / "0.png"
+    expected = result.predict([path])
+    image = Image.open(path)
+    for inputs in (path, str(path), iter([path]), [path.read_bytes()], path.read_bytes(), image, [image]):
+        torch.testing.assert_close(result.predict(inputs), expected)
+    batch = result.reader.unlabelled([path])
+    tensor = batch.collate([batch[0]])[0]
+    for inputs in (tensor, tensor.numpy(), list(tensor)):
+        torch.testing.assert_close(result.predict(inputs), expected, rtol=1e-4, atol=1e-5)
+    with pytest.raises(ValueError, match="nothing to predict"):
+        result.predict([])
+    with pytest.raises(ValueError, match="samples=-1"):
+        result.predict(tensor, samples=-1)
+
+
+def test_loaded_predictions_are_those_of_the_run(image_run):
+    run = json.loads((image_run / "run" / "run.json").read_text())
+    assert deelbo.load(image_run / "run").settings.steps == run["settings"]["steps"]
+    plain = Small(3)
+    again = deelbo.load(image_run / "run", plain)
+    assert again.model is plain
+    with pytest.raises(ValueError, match="another architecture"):
+        deelbo.load(image_run / "run", Small(4))
