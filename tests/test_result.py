@@ -2,16 +2,21 @@
 
 import json
 import math
+from collections import OrderedDict
 
 import pytest
+import safetensors.torch
 import torch
 from PIL import Image
 from torch import nn
+from torch.utils.data import TensorDataset
 
 import deelbo
+from deelbo.likelihoods import Gaussian
 from deelbo.report import write_report
+from deelbo.result import restore_likelihood, versions
 from deelbo.run_folder import RunFolder
-from shared.digits import digits, network, quick
+from shared.digits import FAST, digits, network, quick
 from shared.pictures import Small
 
 
@@ -82,3 +87,65 @@ def test_loaded_predictions_are_those_of_the_run(image_run):
     assert again.model is plain
     with pytest.raises(ValueError, match="another architecture"):
         deelbo.load(image_run / "run", Small(4))
+
+
+def regressor(last="fc"):
+    torch.manual_seed(0)
+    return nn.Sequential(OrderedDict([("body", nn.Linear(3, 30)), ("relu", nn.ReLU()), (last, nn.Linear(30, 2))]))
+
+
+def regression_run(last="fc"):
+    x = torch.randn(40, 3, generator=torch.Generator().manual_seed(0))
+    y = 1000 + 50 * x.sum(1, keepdim=True) * torch.tensor([1.0, -2.0])
+    return x, deelbo.finetune(regressor(last), TensorDataset(x, y), last, **FAST)
+
+
+def test_an_exported_regression_is_in_the_users_units(tmp_path):
+    x, result = regression_run()
+    before = {name: value.clone() for name, value in result.model.state_dict().items()}
+    result.export(tmp_path / "network")
+    plain = regressor()
+    plain.load_state_dict(safetensors.torch.load_file(tmp_path / "network" / "model.safetensors"))
+    mean, std = result.predict(x)
+    assert mean.abs().max() > 900
+    torch.testing.assert_close(plain(x).detach().double(), mean.double(), rtol=1e-4, atol=1e-2)
+    assert (std > 0).all()
+    assert all(torch.equal(value, before[name]) for name, value in result.model.state_dict().items())
+    with pytest.raises(FileExistsError, match="is not empty"):
+        result.export(tmp_path / "network")
+
+
+def test_a_regression_whose_last_layer_is_not_known_is_exported_with_its_units(tmp_path):
+    x, result = regression_run(last="surprise")
+    result.export(tmp_path / "network")
+    plain = regressor("surprise")
+    plain.load_state_dict(safetensors.torch.load_file(tmp_path / "network" / "model.safetensors"))
+    units = json.loads((tmp_path / "network" / "model.json").read_text())["units"]
+    found = plain(x).detach().double() * torch.tensor(units["std"]) + torch.tensor(units["mean"])
+    torch.testing.assert_close(found, result.predict(x).mean.double(), rtol=1e-5, atol=1e-3)
+
+
+def test_a_loaded_regression_predicts_the_same(tmp_path):
+    x, result = regression_run()
+    result.save(tmp_path / "run")
+    again = deelbo.load(tmp_path / "run", regressor())
+    for one, other in zip(result.predict(x, samples=2), again.predict(x, samples=2), strict=True):
+        torch.testing.assert_close(one, other)
+    with pytest.raises(ValueError, match=r"was made in Python: pass it as load\(path, model\)"):
+        deelbo.load(tmp_path / "run")
+    with pytest.raises(ValueError, match="give predict"):
+        result.predict(["a text"])
+    assert result.names is None
+
+
+def test_a_likelihood_takes_values_of_any_number():
+    likelihood = Gaussian()
+    state = {name: value.tolist() for name, value in likelihood.state_dict().items()}
+    wider = {name: [value, value] if isinstance(value, float) else value * 2 for name, value in state.items()}
+    restore_likelihood(likelihood, wider)
+    assert {name: value.tolist() for name, value in likelihood.state_dict().items()} == wider
+
+
+def test_versions_of_what_is_installed():
+    assert torch.__version__.startswith(versions()["torch"])
+    assert versions()["deelbo"] == deelbo.__version__
