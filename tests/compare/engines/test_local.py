@@ -1,12 +1,14 @@
 """Processes on this machine give the same records, and survive the loss of workers."""
 
 import json
+import os
 import threading
 
 import pytest
 
 from deelbo.compare import compare
 from deelbo.compare.engines import LocalEngine
+from deelbo.compare.engines.local import _environment, available_threads
 from deelbo.errors import FailedRunsError
 from deelbo.events import Note
 from shared.comparisons import FEW, journal, kill_one, small_comparison, small_options, without_times
@@ -70,3 +72,19 @@ def test_two_processes_never_make_the_same_run(tmp_path, local):
     assert len({line["process"] for line in lines}) > 2
     assert without_times(tmp_path / "records") == without_times(local)
     assert json.loads((tmp_path / "records" / f"{next(iter(ended))}.json").read_text())["key"] in ended
+
+
+def test_threads_that_may_be_used(monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 2, 5}, raising=False)
+    for wanted, number in (("2", 2), ("8", 3), ("0", 3), ("many", 3), ("", 3)):
+        monkeypatch.setenv("OMP_NUM_THREADS", wanted)
+        assert available_threads() == number
+
+
+def test_variables_are_set_for_a_moment(monkeypatch):
+    monkeypatch.setenv("DEELBO_OLD", "before")
+    monkeypatch.delenv("DEELBO_NEW", raising=False)
+    with _environment(DEELBO_OLD="now", DEELBO_NEW="new"):
+        assert (os.environ["DEELBO_OLD"], os.environ["DEELBO_NEW"]) == ("now", "new")
+    assert os.environ["DEELBO_OLD"] == "before"
+    assert "DEELBO_NEW" not in os.environ
