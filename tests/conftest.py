@@ -5,6 +5,7 @@ import signal
 import pytest
 import torch
 
+from shared.pictures import image_folder, text_table, tiny_bert
 from shared.processes import fork_workers
 
 CHROMIUM = next((p for name in ("chromium", "chromium-browser", "google-chrome") if (p := shutil.which(name))), None)
@@ -41,3 +42,30 @@ def browser():
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         yield browser
         browser.close()
+
+
+FAST = ["--steps", "20", "--batch-size", "6", "--learning-rates", "0.1,0.01", "--device", "cpu"]
+
+
+@pytest.fixture(scope="session")
+def image_run(tmp_path_factory):
+    """A folder with `data` and a finished `run` on them; tests that change it copy it first."""
+    from deelbo.cli import main
+
+    folder = tmp_path_factory.mktemp("image_run")
+    data = image_folder(folder / "data")
+    model = ["--model", "shared.pictures:small", "--image-size", "28"]
+    assert main(["finetune", str(data), *model, "--out", str(folder / "run"), *FAST, "--log", "tensorboard"]) == 0
+    return folder
+
+
+@pytest.fixture(scope="session")
+def text_run(tmp_path_factory):
+    """A folder with `rows.csv` and a finished `run` on a part of them; tests that change it copy it first."""
+    from deelbo.cli import main
+
+    folder = tmp_path_factory.mktemp("text_run")
+    data = text_table(folder / "rows.csv", rows=24)
+    command = ["finetune", str(data), "--model", f"hf:{tiny_bert(folder / 'bert')}", "--out", str(folder / "run")]
+    assert main([*command, *FAST, "--test-fraction", "0.25", "--quiet"]) == 0
+    return folder

@@ -9,7 +9,6 @@ import time
 import pytest
 
 from deelbo.cli import main
-from deelbo.jobs.compare import _kappas
 from shared import processes
 from shared.comparisons import journal, without_times
 from shared.pictures import image_folder, text_table, tiny_bert
@@ -64,11 +63,6 @@ def test_the_view_in_a_terminal(finished, monkeypatch, capsys):
     assert "best so far" in shown
     assert "3 of 3" in shown  # what map-bo had before
     assert "%, final" in shown
-
-
-def test_the_papers_sweep_of_kappas():
-    found = _kappas(("D/N", "sweep", "1"), 10**9)
-    assert found == (None, *(10.0**i for i in range(10)))
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(1200, "light"), (390, "dark")])

@@ -80,23 +80,6 @@ def test_two_files_of_a_prior_are_two_lines():
     assert model_name("timm:resnet50") == "timm:resnet50"
 
 
-@pytest.mark.parametrize("name", ["seeds", "train_sizes", "priors", "models"])
-def test_a_value_twice_is_refused(tmp_path, name):
-    values = {
-        "seeds": [1, 1],
-        "train_sizes": [18, 18],
-        "priors": ["l2-sp"] * 2,
-        "models": ["shared.pictures:small"] * 2,
-    }
-    with pytest.raises(ValueError, match=f"{name}=.* has a value twice"):
-        small_problems(tmp_path, **{name: values[name]})
-
-
-def test_everything_is_the_same_as_its_number(tmp_path):
-    (number,), (everything,) = small_problems(tmp_path, train_sizes=[30]), small_problems(tmp_path, train_sizes=[None])
-    assert number.trial().key == everything.trial().key
-
-
 def test_wrong_options_are_refused(tmp_path):
     for changes in (
         {"strengths": (-1.0,)},

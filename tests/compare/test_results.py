@@ -2,17 +2,7 @@
 
 import math
 
-import pytest
-
-from deelbo._wording import duration
 from deelbo.compare.results import markdown, summary
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"), [(0.25, "0.25 s"), (59, "59 s"), (90, "1.5 min"), (5400, "1.5 h"), (4.32e6, "1,200 h")]
-)
-def test_durations(seconds, text):
-    assert duration(seconds) == text
 
 
 def test_summaries_say_what_was_lost():

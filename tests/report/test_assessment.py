@@ -1,22 +1,34 @@
-import torch
-from torchmetrics.functional.classification import multiclass_calibration_error, multiclass_confusion_matrix
+"""Test results in detail."""
 
-from deelbo.report.views.base import reliability
-from deelbo.report.views.classification import confusion
+import json
 
+import pytest
 
-def test_reliability_gives_the_calibration_error():
-    torch.manual_seed(0)
-    probabilities, labels = torch.randn(500, 4).double().softmax(1), torch.randint(4, (500,))
-    confidences, predicted = probabilities.max(1)
-    bins = reliability(confidences, predicted == labels)
-    assert sum(row["examples"] for row in bins) == 500
-    ece = sum(row["examples"] / 500 * abs(row["confidence"] - row["accuracy"]) for row in bins)
-    expected = multiclass_calibration_error(probabilities, labels, 4, n_bins=15)
-    torch.testing.assert_close(torch.tensor(ece), expected.double(), rtol=1e-5, atol=1e-6, check_dtype=False)
+import deelbo
+from deelbo.data import load_labelled
+from deelbo.report import assess
+from deelbo.report.views import VIEWS
 
 
-def test_confusion_matrix():
-    torch.manual_seed(0)
-    predicted, labels = torch.randint(5, (2, 300))
-    assert confusion(predicted, labels, 5) == multiclass_confusion_matrix(predicted, labels, 5).tolist()
+@pytest.fixture
+def tested(image_run):
+    result = deelbo.load(image_run / "run")
+    examples = load_labelled(str(image_run / "data"), "image", result.reader.targets)
+    return result, result.reader.dataset(examples)
+
+
+def test_metrics_and_details(tested):
+    result, dataset = tested
+    seen = []
+    found = assess(result, dataset, samples=2, progress=lambda *now: seen.append(now))
+    assert found["metrics"] == result.evaluate(dataset, samples=2)
+    assert (found["samples"], found["examples"]) == (2, 9)
+    assert [sum(row) for row in found["confusion"]] == [3, 3, 3]
+    assert seen[-1] == (18, 18)
+    json.dumps(found, allow_nan=False)
+
+
+def test_a_likelihood_without_a_view_has_its_metrics(tested, monkeypatch):
+    result, dataset = tested
+    monkeypatch.delitem(VIEWS._entries, "categorical")
+    assert set(assess(result, dataset)) == {"metrics", "samples", "examples"}

@@ -48,3 +48,7 @@ def same(module, state):
 
 def flat_grad(parameters):
     return torch.cat([(torch.zeros_like(p) if p.grad is None else p.grad).flatten() for p in parameters])
+
+
+def backbone_vector(net):
+    return torch.cat([p.detach().flatten() for name, p in net.named_parameters() if not name.startswith("head")])

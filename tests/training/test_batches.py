@@ -1,9 +1,6 @@
-import random
-
 import pytest
 import torch
 
-from deelbo._seeds import own_randomness, seed_step
 from deelbo.training.batches import (
     even_parts,
     in_order,
@@ -20,22 +17,6 @@ def test_an_epoch_is_a_permutation_without_its_incomplete_batch():
     assert indices_of_step(10, 3, 1, 0) == indices_of_step(10, 3, 1, 0)
     assert indices_of_step(10, 3, 1, 0) != indices_of_step(10, 3, 1, 3)
     assert sorted(indices_of_step(5, 128, 0, 7)) == [0, 1, 2, 3, 4]
-
-
-def test_randomness_is_a_function_of_the_step_and_goes_back():
-    torch.manual_seed(3)
-    random.seed(3)
-    expected = torch.rand(2), random.random()
-    torch.manual_seed(3)
-    random.seed(3)
-    with own_randomness(torch.device("cpu")):
-        seed_step(0, 5)
-        first = torch.rand(2), random.random()
-        seed_step(0, 5)
-        assert torch.equal(first[0], torch.rand(2))
-        assert first[1] == random.random()
-    assert torch.equal(expected[0], torch.rand(2))
-    assert expected[1] == random.random()
 
 
 def test_even_parts():

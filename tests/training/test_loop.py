@@ -1,36 +1,8 @@
-import accelerate
-import pytest
 import torch
-from sklearn.datasets import load_digits
-from torch import nn
 from torch.nn.functional import cross_entropy
-from torch.utils.data import TensorDataset
 
-from deelbo.likelihoods import Categorical
 from deelbo.training.batches import even_parts
-from deelbo.training.loop import Candidate, _View
-from deelbo.training.method import METHODS, MethodInputs
-from deelbo.training.settings import Settings
-
-
-def candidate(steps=40, rate=0.1, init_scale=0.05, **options):
-    torch.manual_seed(0)
-    network = nn.Sequential(nn.Linear(64, 32), nn.BatchNorm1d(32), nn.ReLU(), nn.Linear(32, 10))
-    images, labels = (torch.tensor(a)[:96] for a in load_digits(return_X_y=True))
-    data = TensorDataset(images.float() / 16, labels)
-    settings = Settings(steps=steps, batch_size=32, samples=3, init_scale=init_scale, **options)
-    likelihood, prior = Categorical(), settings.prior_recipe().make(network, "3")
-    method = METHODS[settings.method].make(MethodInputs(network, prior, likelihood, len(data), 10, settings))
-    return Candidate(
-        network,
-        method=method,
-        likelihood=likelihood,
-        train_set=data,
-        plain_set=data,
-        learning_rate=rate,
-        settings=settings,
-        accelerator=accelerate.Accelerator(cpu=True),
-    )
+from shared.candidates import candidate
 
 
 def slow_log_likelihood(network, x, y):
@@ -87,23 +59,3 @@ def test_cooling_takes_the_rate_to_zero():
         rates.append(running._rate())
     assert torch.allclose(torch.tensor(rates), start * torch.tensor([0.8, 0.6, 0.4, 0.2]))
     assert len(running.history) == len([row for row in running.history if row["step"] <= 10])
-
-
-def test_an_early_look_is_the_objective_at_the_best_scale():
-    """With a tiny scale, the first moves of the means cost more than they gain, and a large rate looks worst."""
-    fast, slow = candidate(steps=200, rate=0.1, init_scale=1e-4), candidate(steps=200, rate=0.0001, init_scale=1e-4)
-    for running in (fast, slow):
-        for _ in running.advance(8):
-            pass
-    raw = [running.method.objective(_View(running, list(range(96))), 3) for running in (fast, slow)]
-    assert raw[0] < raw[1]
-    early = [running.objective(final=False) for running in (fast, slow)]
-    assert early[0] > early[1]
-    assert early[0] > raw[0]
-    best = fast.method.posterior.scale.item() / 4
-    values = []
-    for factor in (1 / 16, 1, 16):
-        fast.method.posterior.set_scale(best * factor)
-        assert fast.method.posterior.scale.item() == pytest.approx(best * factor, rel=1e-5)
-        values.append(fast.method.objective(_View(fast, list(range(96))), 3))
-    assert max(values) == values[1]

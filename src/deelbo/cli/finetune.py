@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
 from deelbo.cli import options
 from deelbo.cli.progress import RunProgress
@@ -113,21 +111,22 @@ def finetune(
 
 
 def _show(result: Result, metrics: Metrics | None, out: Path) -> None:
-    """Print test results, learned values and speed of a run, and the path of its report."""
-    table = Table(show_header=False, box=None)
-    for name, value in (metrics or {}).items():
-        table.add_row(f"test {name.replace('_', ' ')}", f"{value:.4f}")
-    table.add_row("learning rate", f"{result.learning_rate:g}")
-    for name, variance in result.prior_variances.items():
-        table.add_row(f"prior variance, {name}", f"{variance:.3g}")
+    """Print test results, learned values and speed of a run, and the path of its report, however narrow the terminal."""
+    rows = [(f"test {name.replace('_', ' ')}", f"{value:.4f}") for name, value in (metrics or {}).items()]
+    rows.append(("learning rate", f"{result.learning_rate:g}"))
+    rows += [(f"prior variance, {name}", f"{variance:.3g}") for name, variance in result.prior_variances.items()]
     for name, title in {**result.likelihood.learned_titles, **_titles(result)}.items():
-        table.add_row(title, f"{result.learned[name]:.3g}")
-    table.add_row("objective", f"{result.objective:.6g}")
+        rows.append((title, f"{result.learned[name]:.3g}"))
     speed = result.speed
-    table.add_row("examples per second", f"{speed['examples_per_second']:.1f}")
-    table.add_row("time outside the network", f"{speed['outside_network']:.0%} (data {speed['data']:.1%})")
-    table.add_row("report", str(out / "report.html"))
-    Console(soft_wrap=True, highlight=False, markup=False).print(table)
+    rows += [
+        ("objective", f"{result.objective:.6g}"),
+        ("examples per second", f"{speed['examples_per_second']:.1f}"),
+        ("time outside the network", f"{speed['outside_network']:.0%} (data {speed['data']:.1%})"),
+        ("report", str(out / "report.html")),
+    ]
+    width = max(len(name) for name, _ in rows)
+    for name, value in rows:
+        print(f" {name:{width}}  {value}")
 
 
 def _titles(result: Result) -> dict[str, str]:

@@ -86,15 +86,22 @@ def replace_head(network: nn.Module, num_classes: int) -> None:
 
 
 def fold_units(network: nn.Module, location: Tensor, spread: Tensor) -> bool:
-    """Change the last layer so that the network gives location + spread * output; return False if it is not linear.
+    """Change the last layer so that the network gives location + spread * output.
 
     Args:
         network: The network, changed in place.
         location: Number to add to each output.
         spread: Number to multiply each output with.
+
+    Returns:
+        Whether that was done: not if the classifier is not one linear layer with a bias, or cannot be found.
     """
-    last = network.get_submodule(find_head(network)[-1])
-    if not isinstance(last, nn.Linear) or last.bias is None or last.out_features != len(location):
+    try:
+        parts = find_head(network)
+    except ValueError:  # the user said which it is when the network was trained
+        return False
+    last = network.get_submodule(parts[0])
+    if len(parts) > 1 or not isinstance(last, nn.Linear) or last.bias is None or last.out_features != len(location):
         return False
     with torch.no_grad():
         weight, bias = last.weight.double(), last.bias.double()

@@ -1,0 +1,151 @@
+"""A finished run: what it predicts, its folder, and what it exports."""
+
+import json
+import math
+from collections import OrderedDict
+
+import pytest
+import safetensors.torch
+import torch
+from PIL import Image
+from torch import nn
+from torch.utils.data import TensorDataset
+
+import deelbo
+from deelbo.likelihoods import Gaussian
+from deelbo.report import write_report
+from deelbo.result import restore_likelihood, versions
+from deelbo.run_folder import RunFolder
+from shared.digits import FAST, digits, network, quick
+from shared.pictures import Small
+
+
+def test_predictions():
+    result = quick()
+    x = digits()[1][:][0]
+    p = result.predict(x)
+    torch.testing.assert_close(p.sum(1), torch.ones(len(x), dtype=torch.float64))
+    assert not torch.equal(result.predict(x, samples=3), p)
+    assert torch.equal(result.predict(x, samples=3), result.predict(x, samples=3))
+    assert set(result.evaluate(digits()[1])) == {"accuracy", "balanced_accuracy", "nll", "ece"}
+    assert not result.model.training
+
+
+def test_save_and_load(tmp_path):
+    result = quick()
+    result.save(tmp_path / "run")
+    again = deelbo.load(tmp_path / "run", network())
+    x = digits()[1][:][0]
+    assert torch.equal(again.predict(x), result.predict(x))
+    assert torch.equal(again.predict(x, samples=2), result.predict(x, samples=2))
+    assert again.history == result.history
+    assert (again.settings, again.learning_rate, again.values) == (result.settings, result.learning_rate, result.values)
+    with pytest.raises(FileExistsError, match="not empty"):
+        result.save(tmp_path / "run")
+    with pytest.raises(ValueError, match="another architecture"):
+        deelbo.load(tmp_path / "run", nn.Linear(2, 2))
+    run = json.loads((tmp_path / "run" / "run.json").read_text())
+    (tmp_path / "run" / "run.json").write_text(json.dumps({**run, "schema": 99}))
+    with pytest.raises(ValueError, match="schema 99"):
+        deelbo.load(tmp_path / "run", network())
+
+
+def test_infinite_variances_are_valid_json(tmp_path):
+    variances = {"backbone": math.inf, "head": 1.0}
+    quick(method="map", prior_variances=variances, steps=2, out=tmp_path / "run")
+
+    def refuse(word):
+        raise ValueError(word)
+
+    json.loads((tmp_path / "run" / "run.json").read_text(), parse_constant=refuse)
+    assert "inf" in write_report(RunFolder(tmp_path / "run")).read_text()
+    assert deelbo.load(tmp_path / "run", network()).prior_variances == variances
+
+
+def test_python_predictions_take_what_people_have(image_run):
+    result = deelbo.load(image_run / "run")
+    path = image_run / "data" / "test" / "red" / "0.png"
+    expected = result.predict([path])
+    image = Image.open(path)
+    for inputs in (path, str(path), iter([path]), [path.read_bytes()], path.read_bytes(), image, [image]):
+        torch.testing.assert_close(result.predict(inputs), expected)
+    batch = result.reader.unlabelled([path])
+    tensor = batch.collate([batch[0]])[0]
+    for inputs in (tensor, tensor.numpy(), list(tensor)):
+        torch.testing.assert_close(result.predict(inputs), expected, rtol=1e-4, atol=1e-5)
+    with pytest.raises(ValueError, match="nothing to predict"):
+        result.predict([])
+    with pytest.raises(ValueError, match="samples=-1"):
+        result.predict(tensor, samples=-1)
+
+
+def test_loaded_predictions_are_those_of_the_run(image_run):
+    run = json.loads((image_run / "run" / "run.json").read_text())
+    assert deelbo.load(image_run / "run").settings.steps == run["settings"]["steps"]
+    plain = Small(3)
+    again = deelbo.load(image_run / "run", plain)
+    assert again.model is plain
+    with pytest.raises(ValueError, match="another architecture"):
+        deelbo.load(image_run / "run", Small(4))
+
+
+def regressor(last="fc"):
+    torch.manual_seed(0)
+    return nn.Sequential(OrderedDict([("body", nn.Linear(3, 30)), ("relu", nn.ReLU()), (last, nn.Linear(30, 2))]))
+
+
+def regression_run(last="fc"):
+    x = torch.randn(40, 3, generator=torch.Generator().manual_seed(0))
+    y = 1000 + 50 * x.sum(1, keepdim=True) * torch.tensor([1.0, -2.0])
+    return x, deelbo.finetune(regressor(last), TensorDataset(x, y), last, **FAST)
+
+
+def test_an_exported_regression_is_in_the_users_units(tmp_path):
+    x, result = regression_run()
+    before = {name: value.clone() for name, value in result.model.state_dict().items()}
+    result.export(tmp_path / "network")
+    plain = regressor()
+    plain.load_state_dict(safetensors.torch.load_file(tmp_path / "network" / "model.safetensors"))
+    mean, std = result.predict(x)
+    assert mean.abs().max() > 900
+    torch.testing.assert_close(plain(x).detach().double(), mean.double(), rtol=1e-4, atol=1e-2)
+    assert (std > 0).all()
+    assert all(torch.equal(value, before[name]) for name, value in result.model.state_dict().items())
+    with pytest.raises(FileExistsError, match="is not empty"):
+        result.export(tmp_path / "network")
+
+
+def test_a_regression_whose_last_layer_is_not_known_is_exported_with_its_units(tmp_path):
+    x, result = regression_run(last="surprise")
+    result.export(tmp_path / "network")
+    plain = regressor("surprise")
+    plain.load_state_dict(safetensors.torch.load_file(tmp_path / "network" / "model.safetensors"))
+    units = json.loads((tmp_path / "network" / "model.json").read_text())["units"]
+    found = plain(x).detach().double() * torch.tensor(units["std"]) + torch.tensor(units["mean"])
+    torch.testing.assert_close(found, result.predict(x).mean.double(), rtol=1e-5, atol=1e-3)
+
+
+def test_a_loaded_regression_predicts_the_same(tmp_path):
+    x, result = regression_run()
+    result.save(tmp_path / "run")
+    again = deelbo.load(tmp_path / "run", regressor())
+    for one, other in zip(result.predict(x, samples=2), again.predict(x, samples=2), strict=True):
+        torch.testing.assert_close(one, other)
+    with pytest.raises(ValueError, match=r"was made in Python: pass it as load\(path, model\)"):
+        deelbo.load(tmp_path / "run")
+    with pytest.raises(ValueError, match="give predict"):
+        result.predict(["a text"])
+    assert result.names is None
+
+
+def test_a_likelihood_takes_values_of_any_number():
+    likelihood = Gaussian()
+    state = {name: value.tolist() for name, value in likelihood.state_dict().items()}
+    wider = {name: [value, value] if isinstance(value, float) else value * 2 for name, value in state.items()}
+    restore_likelihood(likelihood, wider)
+    assert {name: value.tolist() for name, value in likelihood.state_dict().items()} == wider
+
+
+def test_versions_of_what_is_installed():
+    assert torch.__version__.startswith(versions()["torch"])
+    assert versions()["deelbo"] == deelbo.__version__
