@@ -275,6 +275,8 @@ class TrainingRun:
         winner = make_candidate(rate)
         winner.restore(state)
         notes = [kept[1] for r in self.settings.learning_rates if (kept := store.get(r)) is not None]
+        for remark in winner.likelihood.remarks():
+            warnings.warn(remark, stacklevel=5)
         result = self._result(winner, search.values, notes)
         accelerator.wait_for_everyone()
         if self.folder is not None and writes:

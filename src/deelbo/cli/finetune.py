@@ -14,6 +14,7 @@ from rich.table import Table
 
 from deelbo.cli import options
 from deelbo.cli.progress import RunProgress
+from deelbo.cli.wording import shown_number
 from deelbo.errors import Interrupted
 from deelbo.jobs.finetune import Metrics, finetune_job
 from deelbo.optimizers import OPTIMIZERS
@@ -130,7 +131,7 @@ def _show(result: Result, metrics: Metrics | None, out: Path) -> None:
     """Print what a run learned and where it is."""
     table = Table(show_header=False, box=None)
     for name, value in (metrics or {}).items():
-        table.add_row(f"test {name.replace('_', ' ')}", f"{value:.4f}")
+        table.add_row(f"test {name.replace('_', ' ')}", shown_number(value))
     table.add_row("learning rate", f"{result.learning_rate:g}")
     for name, variance in result.prior_variances.items():
         table.add_row(f"prior variance, {name}", f"{variance:.3g}")

@@ -45,7 +45,9 @@ class RunProgress:
         self._caught = warnings.catch_warnings()
         self._caught.__enter__()
         loud = Console(stderr=True, highlight=False, soft_wrap=True, markup=False)
-        warnings.showwarning = lambda message, *rest: (self.console if self.live else loud).print(f"note: {message}")
+        warnings.showwarning = lambda message, *rest: (self.console if self.live else loud).print(
+            f"note: {as_options(str(message), {'kappa'})}"
+        )
         return self
 
     def __exit__(

@@ -84,12 +84,13 @@ def _cards(rows: list[Row]) -> list[dict[str, str]]:
     cards = []
     for method in dict.fromkeys(row["method"] for row in rows if row["role"] == "rival"):
         rivals = [row for row in rows if row["method"] == method and not row["diverged"] and place(row) in reference]
+        metric = main_metric(rows[0]["likelihood"])
         pairs = [(reference[place(row)], row) for row in rivals]
+        pairs = [pair for pair in pairs if None not in (pair[0][metric.name], pair[1][metric.name])]
         if pairs:
-            metric = main_metric(pairs[0][0]["likelihood"])
             gain = sum(own[metric.name] - row[metric.name] for own, row in pairs) / len(pairs)
             faster = sum(row["seconds"] for _, row in pairs) / sum(own["seconds"] for own, _ in pairs)
-            unit = "points" if metric.percent else metric.title
+            unit = "points" if metric.percent else f"{metric.title} ({metric.better} is better)"
             title = f"{unit}, {pairs[0][0]['method']} against {method}, at {faster:.1f} times its speed"
             cards.append({"value": f"{100 * gain:+.1f}" if metric.percent else f"{gain:+.3g}", "title": title})
     return cards

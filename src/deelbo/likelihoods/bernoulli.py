@@ -80,9 +80,11 @@ class Bernoulli(Likelihood):
         rows = []
         for row in prediction.tolist():
             probabilities = dict(zip(names, row, strict=True))
-            labels = "|".join(name for name, p in probabilities.items() if p > 0.5)
-            columns = {"predicted": labels, **{f"probability_{name}": round(p, 6) for name, p in probabilities.items()}}
-            rows.append(PredictedRow(columns, {"probabilities": probabilities}))
+            chosen = {name: p for name, p in probabilities.items() if p > 0.5}
+            each = {f"probability_{name}": round(p, 6) for name, p in probabilities.items()}
+            shown = tuple(f"{name} {p:.4f}" for name, p in chosen.items()) or ("(no label)",)
+            columns = {"predicted": "|".join(chosen), **each}
+            rows.append(PredictedRow(columns, {"probabilities": probabilities}, shown))
         return rows
 
     def score(self, prediction: Tensor, target: Tensor) -> float:

@@ -95,7 +95,8 @@ class Categorical(Likelihood):
             for rank, (p, i) in enumerate(zip(best.values.tolist(), best.indices.tolist(), strict=True), 1):
                 suffix = "" if rank == 1 else f"_{rank}"
                 columns |= {f"predicted{suffix}": names[i], f"probability{suffix}": round(p, 6)}
-            rows.append(PredictedRow(columns, {"probabilities": dict(zip(names, row.tolist(), strict=True))}))
+            shown = tuple(value if isinstance(value, str) else f"{value:.4f}" for value in columns.values())
+            rows.append(PredictedRow(columns, {"probabilities": dict(zip(names, row.tolist(), strict=True))}, shown))
         return rows
 
     def score(self, prediction: Tensor, target: Tensor) -> float:

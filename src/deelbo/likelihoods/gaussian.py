@@ -145,9 +145,18 @@ class Gaussian(Likelihood):
         if kappa * num_data * num_outputs <= num_params * (1 + 1e-9):
             return []
         return [
-            f"kappa={kappa:g} emphasises {num_data * num_outputs} numbers beyond the {num_params} weights: the "
-            "objective grows without bound as the noise goes to zero, so the noise is kept above "
-            f"{self.floor:g} of the targets' standard deviation"
+            f"kappa={kappa:g} is above {num_params / (num_data * num_outputs):.3g}, the number of weights for each "
+            "target: once the network fits all targets, the objective grows without bound as the noise goes to zero, so "
+            f"the noise is kept above {self.floor:g} of the targets' standard deviation"
+        ]
+
+    def remarks(self) -> list[str]:
+        """Say so if the noise is at its lower bound."""
+        if not self.floor or self.noise.item() > 2 * self.floor:
+            return []
+        return [
+            f"the learned noise is at its lower bound, {self.floor:g} of the targets' standard deviation: the network "
+            "fits the training targets almost exactly, so the predicted standard deviations are likely too small"
         ]
 
     def learned(self) -> dict[str, float]:
@@ -172,20 +181,27 @@ class Gaussian(Likelihood):
 
     def describe(self, prediction: GaussianPrediction, names: Sequence[str], top: int = 1) -> list[PredictedRow]:
         """Return mean and standard deviation of each number."""
-        suffixes = [""] if len(names) == 1 else [f"_{name}" for name in names]
-        return [
-            PredictedRow(
-                {
-                    f"{column}{suffix}": float(f"{value:.6g}")
-                    for suffix, values in zip(suffixes, zip(means, stds, strict=True), strict=True)
-                    for column, value in zip(("predicted", "std"), values, strict=True)
-                },
-                {},
-            )
-            for means, stds in zip(prediction.mean.tolist(), prediction.std.tolist(), strict=True)
-        ]
+        several, rows = len(names) > 1, []
+        for means, stds in zip(prediction.mean.tolist(), prediction.std.tolist(), strict=True):
+            columns: dict[str, float] = {}
+            shown = []
+            for name, mean, std in zip(names, means, stds, strict=True):
+                mean, std, suffix = _rounded(mean, std), _rounded(std, std), f"_{name}" if several else ""
+                columns |= {f"predicted{suffix}": mean, f"std{suffix}": std}
+                shown.append(f"{name} " * several + f"{mean:.16g} ± {std:.4g}")
+            rows.append(PredictedRow(columns, {}, tuple(shown)))
+        return rows
 
     def score(self, prediction: GaussianPrediction, target: Tensor) -> float:
         """Return minus the mean squared error, in standardised units."""
         error = (prediction.mean - target.double().cpu().reshape(len(target), -1)) / self.spread.cpu()
         return -float(error.square().mean())
+
+
+def _rounded(value: float, std: float) -> float:
+    """Return a number with six digits, and more where the standard deviation is far smaller than the number."""
+
+    def exponent(number: float) -> int:
+        return math.floor(math.log10(abs(number))) if number and math.isfinite(number) else 0
+
+    return round(value, max(5 - exponent(value), 3 - exponent(std))) if math.isfinite(value) else value
