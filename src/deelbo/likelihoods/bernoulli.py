@@ -36,8 +36,18 @@ class Bernoulli(Likelihood):
         super().__init__(class_weights)
         self.register_buffer("weights", None, persistent=False)  # [2, L]: of examples without and with the label
 
+    @property
+    def needs_targets(self) -> bool:
+        """Always: they are checked."""
+        return True
+
     def fit(self, targets: Tensor, num_outputs: int) -> None:
-        """Compute the weights of each label from the labels of all training examples."""
+        """Check the labels of all training examples, and compute the weights of each label from them.
+
+        Raises:
+            ValueError: If one is neither 0 nor 1.
+        """
+        _check_labels(targets)
         if self.class_weights == "balanced":
             number, having = len(targets), targets.double().sum(0).cpu()
             counts = torch.stack([number - having, having])
@@ -47,8 +57,7 @@ class Bernoulli(Likelihood):
 
     def check(self, output: Tensor, target: Tensor) -> None:
         """Refuse targets that are not rows of 0 and 1 with an output for each."""
-        if target.ndim != 2 or not bool(((target == 0) | (target == 1)).all()):
-            raise ValueError(f"labels must be a row of 0 and 1 for each example, not {target[0].tolist()}")
+        _check_labels(target)
         if output.shape != target.shape:
             raise ValueError(
                 f"the network must give {list(target.shape)}, a logit for each label, not {list(output.shape)}"
@@ -90,3 +99,11 @@ class Bernoulli(Likelihood):
     def score(self, prediction: Tensor, target: Tensor) -> float:
         """Return the fraction of labels that are right at the threshold 0.5."""
         return float(((prediction > 0.5) == (target > 0)).double().mean())
+
+
+def _check_labels(target: Tensor) -> None:
+    if target.ndim != 2:
+        raise ValueError(f"labels must be a row of 0 and 1 for each example, not {target[0].tolist()}")
+    wrong = ((target != 0) & (target != 1)).any(1).nonzero().flatten().tolist()
+    if wrong:
+        raise ValueError(f"labels must be a row of 0 and 1 for each example, not {target[wrong[0]].tolist()}")

@@ -76,7 +76,10 @@ class Categorical(Likelihood):
             return F.cross_entropy(output, target, weights, reduction=reduction)
         except IndexError as error:
             wrong = target.min() if target.min() < 0 else target.max()
-            raise ValueError(f"a label is {int(wrong)}, but the network gives {output.shape[1]} logits") from error
+            hint = "; targets of a regression must be floating-point numbers" if output.shape[1] == 1 else ""
+            raise ValueError(
+                f"a label is {int(wrong)}, but the network gives {output.shape[1]} logits{hint}"
+            ) from error
 
     def training_score(self, output: Tensor, target: Tensor) -> TrainingScore:
         """Return how many examples are classified correctly."""

@@ -94,8 +94,10 @@ class Gaussian(Likelihood):
         if not bool(rows.isfinite().all()):
             raise ValueError("a training target is not a finite number")
         spread = rows.std(0, correction=0)
-        if not bool((spread > 1e-12 * rows.abs().amax(0)).all()):
-            raise ValueError("all training targets are the same number: there is nothing to learn")
+        for number, (own, largest) in enumerate(zip(spread.tolist(), rows.abs().amax(0).tolist(), strict=True), 1):
+            if own <= 1e-12 * largest:
+                which = "" if len(spread) == 1 else f" (number {number} of {len(spread)})"
+                raise ValueError(f"all training targets{which} are the same number: there is nothing to learn")
         device = self.location.device
         self.location, self.spread = rows.mean(0).to(device), spread.to(device)
 
@@ -146,8 +148,8 @@ class Gaussian(Likelihood):
             return []
         return [
             f"kappa={kappa:g} is above {num_params / (num_data * num_outputs):.3g}, the number of weights for each "
-            "target: once the network fits all targets, the objective grows without bound as the noise goes to zero, so "
-            f"the noise is kept above {self.floor:g} of the targets' standard deviation"
+            "target: once the network fits all targets, the objective grows without bound as the noise goes to zero, "
+            f"so the noise is kept above {self.floor:g} of the targets' standard deviation"
         ]
 
     def remarks(self) -> list[str]:
