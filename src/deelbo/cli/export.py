@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from deelbo.cli import options
+from deelbo.cli.progress import RunProgress
 from deelbo.result import load
 
 
@@ -19,5 +20,6 @@ def export(
 
     A Hugging Face model by its save_pretrained, any other as a safetensors state dict.
     """
-    load(run).export(folder)
+    with RunProgress():
+        load(run).export(folder)
     print(folder)

@@ -188,9 +188,9 @@ class Gaussian(Likelihood):
             columns: dict[str, float] = {}
             shown = []
             for name, mean, std in zip(names, means, stds, strict=True):
-                mean, std, suffix = _rounded(mean, std), _rounded(std, std), f"_{name}" if several else ""
-                columns |= {f"predicted{suffix}": mean, f"std{suffix}": std}
-                shown.append(f"{name} " * several + f"{mean:.16g} ± {std:.4g}")
+                text, suffix = rounded(mean, std), f"_{name}" if several else ""
+                columns |= {f"predicted{suffix}": float(text), f"std{suffix}": float(f"{std:.6g}")}
+                shown.append(f"{name} " * several + f"{text} ± {std:.4g}")
             rows.append(PredictedRow(columns, {}, tuple(shown)))
         return rows
 
@@ -200,10 +200,15 @@ class Gaussian(Likelihood):
         return -float(error.square().mean())
 
 
-def _rounded(value: float, std: float) -> float:
-    """Return a number with six digits, and more where the standard deviation is far smaller than the number."""
+def rounded(value: float, std: float, digits: int = 6) -> str:
+    """Return a number with some digits, and more where its standard deviation is far smaller than the number.
 
-    def exponent(number: float) -> int:
-        return math.floor(math.log10(abs(number))) if number and math.isfinite(number) else 0
-
-    return round(value, max(5 - exponent(value), 3 - exponent(std))) if math.isfinite(value) else value
+    Args:
+        value: The number.
+        std: Its standard deviation.
+        digits: How many digits it has at least.
+    """
+    if not (value and std and math.isfinite(value / std)):
+        return f"{value:.{digits}g}"
+    lost = math.floor(math.log10(abs(value))) - math.floor(math.log10(std))  # digits before those that matter
+    return f"{value:.{min(17, max(digits, lost + 3))}g}"
