@@ -65,7 +65,7 @@ def numbers(tmp_path_factory):
 def labels(tmp_path_factory):
     folder = tmp_path_factory.mktemp("labels")
     names = ["antidisestablishmentarianism", "b", "c", "d"]
-    data = listed(folder / "data", ("tags",), lambda i: ("|".join(names[i % 4 : 3] + ["e"]),))
+    data = listed(folder / "data", ("tags",), lambda i: ("|".join([*names[i % 4 : 3], "e"]),))
     train(data, "shared.pictures:small", FAST, folder / "run")
     return folder / "run"
 
