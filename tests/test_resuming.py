@@ -7,6 +7,9 @@ import signal
 import time
 
 import pytest
+import torch
+from torch import nn
+from torch.utils.data import TensorDataset
 
 import deelbo
 from shared.digits import FAST, digits, network, quick
@@ -15,8 +18,30 @@ from shared.processes import Started, wait_until
 pytestmark = pytest.mark.slow
 
 
+LONG = {**FAST, "steps": 400, "learning_rates": (0.1, 0.03, 0.01, 0.001), "checkpoint_seconds": 0.02}
+
+
 def train(folder):
-    quick(out=folder, steps=400, learning_rates=(0.1, 0.03, 0.01, 0.001), checkpoint_seconds=0.02)
+    quick(out=folder, **LONG)
+
+
+def train_numbers(folder):
+    images, _ = digits()[0].tensors
+    targets = torch.stack([1e6 + images.sum(1), images[:, 20]], 1)  # of very different size
+    _train_other(folder, images, targets)
+
+
+def train_labels(folder):
+    images, classes = digits()[0].tensors
+    targets = torch.stack([classes % 2 == 0, classes > 4, classes == 0], 1).long()
+    _train_other(folder, images, targets, class_weights="balanced")
+
+
+def _train_other(folder, images, targets, **settings):
+    model = network()
+    model[4] = nn.Linear(64, targets.shape[1])
+    settings = {**LONG, "steps": 150, "learning_rates": (0.1, 0.01), **settings}
+    deelbo.finetune(model, TensorDataset(images, targets), "4", out=folder, **settings)
 
 
 def _hash(folder):
@@ -28,11 +53,12 @@ def _newest(folder):
     return max((path.stat().st_mtime_ns for path in folder.glob("checkpoints/learning-rate-*")), default=0)
 
 
-def test_killed_runs_go_on_bit_for_bit(tmp_path):
+@pytest.mark.parametrize(("train", "wanted"), [(train, 3), (train_numbers, 2), (train_labels, 2)])
+def test_killed_runs_go_on_bit_for_bit(tmp_path, train, wanted):
     assert Started(train, tmp_path / "whole").wait() == 0
     generator = random.Random(0)
     folder, kills = tmp_path / "killed", 0
-    while kills < 3:
+    while kills < wanted:
         before = _newest(folder)
         process = Started(train, folder)
         assert wait_until(lambda before=before: _newest(folder) != before, process)  # until it trains

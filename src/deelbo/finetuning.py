@@ -88,7 +88,14 @@ def finetune(
     accelerator = execution.accelerator(None if folder is None else folder.path)
     network = model.to(accelerator.device)
     few = sets.first_outputs(network, accelerator)
-    chosen = settings_for(kind_of(few.inputs), recognise_likelihood(few.labels), settings)
+    recognised = recognise_likelihood(few.labels)
+    if "likelihood" not in settings and recognised == "gaussian" and _maybe_labels(few.labels):
+        warnings.warn(
+            "the targets are floating-point numbers, so this is a regression; if they say which labels an example has, "
+            'give whole numbers, or likelihood="bernoulli"',
+            stacklevel=2,
+        )
+    chosen = settings_for(kind_of(few.inputs), recognised, settings)
     about = {"head": head, **about_run(chosen, execution), "num_data": sets.number}
     with ExitStack() as locks:
         resumed = False
@@ -99,6 +106,11 @@ def finetune(
                 resumed = folder.check(chosen, about, network.state_dict())
         run = TrainingRun(network, sets, chosen, execution, head, folder, resumed, about, listener=listener)
         return run.train()
+
+
+def _maybe_labels(targets: Tensor) -> bool:
+    """Tell whether targets look like several labels: rows of 0 and 1."""
+    return targets.ndim == 2 and targets.shape[1] > 1 and bool(((targets == 0) | (targets == 1)).all())
 
 
 def about_run(settings: Settings, execution: Execution) -> dict[str, Any]:
@@ -275,6 +287,8 @@ class TrainingRun:
         winner = make_candidate(rate)
         winner.restore(state)
         notes = [stored[1] for r in self.settings.learning_rates if (stored := store.get(r)) is not None]
+        for remark in winner.likelihood.remarks():
+            warnings.warn(remark, stacklevel=5)
         result = self._result(winner, search.values, notes)
         accelerator.wait_for_everyone()
         if self.folder is not None and writes:

@@ -6,6 +6,7 @@ import copy
 import importlib.metadata
 import math
 import platform
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
+from deelbo._extras import require
 from deelbo._files import write_json, write_tensors
 from deelbo.likelihoods import LIKELIHOODS, Likelihood
 from deelbo.metrics import compute_metrics
@@ -22,7 +24,7 @@ from deelbo.models import InputReader, restore_model
 from deelbo.models.weights import fold_units
 from deelbo.posteriors import IsotropicPosterior
 from deelbo.run_folder import RunFolder
-from deelbo.training.batches import in_order, labels_of, to_device
+from deelbo.training.batches import fetch, in_order, labels_of, network_output, to_device
 from deelbo.training.predictions import predict
 from deelbo.training.settings import Settings, plain_variances
 
@@ -185,8 +187,8 @@ class Result:
 
         A Hugging Face model by its own `save_pretrained`, with its tokenizer and label names; any other as a
         safetensors state dict, with the names of its outputs beside it in `model.json`. The outputs of a regression
-        are in the user's units if the last layer is linear; if not, `model.json` has the mean and standard deviation
-        that convert them.
+        are in the user's units where the network ends with a linear layer that can be changed so; if not, a warning
+        says so, and `model.json` has the mean and standard deviation that convert them.
 
         Raises:
             FileExistsError: If the folder is not empty.
@@ -196,7 +198,12 @@ class Result:
         network, about = self.model, self.reader.as_dict() if self.reader else None
         if (units := self.likelihood.units()) is not None:
             network = copy.deepcopy(network)
-            if not fold_units(network, *units):
+            if not fold_units(network, *units, self._call_on_examples()):
+                warnings.warn(
+                    f"the outputs of the network in {path} are standardised: multiply them with std and add mean, "
+                    "which model.json has under units, to get the targets' units",
+                    stacklevel=2,
+                )
                 about = {**(about or {}), "units": {"mean": units[0].tolist(), "std": units[1].tolist()}}
         if callable(save := getattr(network, "save_pretrained", None)):
             save(path)
@@ -206,6 +213,17 @@ class Result:
             write_tensors(path / "model.safetensors", dict(network.state_dict()))
         if about is not None:
             write_json(path / "model.json", about)
+
+    def _call_on_examples(self) -> Callable[[nn.Module], Tensor] | None:
+        """Return what calls a network on two inputs of our own; None if the run does not know what inputs are."""
+        if self.reader is None:
+            return None
+        inputs: list[Any] = ["a", "some other text"]
+        if self.reader.image is not None:
+            image = require("PIL.Image", "vision")
+            inputs = [image.new("RGB", (self.reader.image.size,) * 2, colour) for colour in ("black", "orange")]
+        batch, _ = fetch(self.reader.unlabelled(inputs), (0, 1), next(self.model.parameters()).device)
+        return lambda network: network_output(network, batch)
 
 
 @dataclass

@@ -73,7 +73,7 @@ def test_unreadable_images(tmp_path, capsys):
     fails(capsys, command(folder, out), str(cut), "--skip-bad")
     assert not out.exists()
     assert main([str(a) for a in command(folder, out, "--skip-bad", "--batch-size", 4)]) == 0
-    assert "1 unreadable images are left out" in capsys.readouterr().err
+    assert "1 unreadable image left out" in capsys.readouterr().err
     assert json.loads((out / "run.json").read_text())["skipped"] == [str(cut)]
     for file in (folder / "train" / "red").iterdir():
         file.write_bytes(b"bad")

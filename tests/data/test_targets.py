@@ -46,7 +46,7 @@ def test_numbers():
     assert train == [[1.5, 2.0], [3.0, 40.0]]
     assert test == [[0.0, -1.0]]
     assert as_tensor(train).dtype == torch.float64
-    assert targets.describe() == "height, width"
+    assert targets.describe() == "2 numbers (height, width)"
     assert targets.strata(train) == [0, 0]
     assert targets.missing(train) == []
     with pytest.raises(ValueError, match="'tall' is not a finite number"):
@@ -84,5 +84,5 @@ def test_labels_of_other_data_become_the_runs():
         translate([0], Targets("classification", ["owl"]), run, "new.csv")
     labels = Targets("multilabel", ["a", "b", "c"])
     assert translate([[1, 0]], Targets("multilabel", ["c", "zzz"]), labels, "new.csv") == [[0, 0, 1]]
-    with pytest.raises(ValueError, match="2 numbers an example"):
+    with pytest.raises(ValueError, match="2 numbers for each example"):
         translate([[1.0, 2.0]], Targets("regression", ["x", "y"]), Targets("regression", ["x"]), "new.csv")

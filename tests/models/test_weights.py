@@ -1,7 +1,5 @@
 """Weights from files, and changes to a classifier."""
 
-from collections import OrderedDict
-
 import pytest
 import safetensors.torch
 import timm
@@ -10,8 +8,10 @@ from torch import nn
 
 from deelbo.models import load_model
 from deelbo.models.weights import fit_weights, fold_units, read_weights
-from shared.cases import Net, copies, same
 from shared.models import CLASSES
+
+INPUTS = torch.randn(2, 3, generator=torch.Generator().manual_seed(0))
+LOCATION, SPREAD = torch.tensor([100.0, -3.0], dtype=torch.float64), torch.tensor([5.0, 0.1], dtype=torch.float64)
 
 
 def test_local_weights_with_another_classifier(tmp_path):
@@ -47,27 +47,47 @@ def test_weights_that_do_not_fit(tmp_path):
         load_model("timm:resnet10t", "image", CLASSES, weights=tmp_path / "none.pth")
 
 
-def test_units_are_folded_into_the_last_layer():
-    net = Net()
-    x, location, spread = (
-        torch.randn(4, 5, dtype=torch.float64),
-        torch.tensor([1.0, -2.0, 3.0]),
-        torch.tensor([2, 5, 0.5]),
-    )
-    expected = location + spread * net(x)
-    assert fold_units(net, location, spread)
-    torch.testing.assert_close(net(x), expected)
+class Ends(nn.Module):
+    """Ends with a linear layer, or with what is given after it."""
+
+    def __init__(self, after=nn.Identity()):
+        super().__init__()
+        torch.manual_seed(0)
+        self.fc = nn.Linear(3, 4)  # a usual name of a classifier, but it is none
+        self.out, self.after = nn.Linear(4, 2), after
+
+    def forward(self, x):
+        return self.after(self.out(self.fc(x).tanh()))
 
 
-def test_units_stay_outside_where_they_cannot_be_folded():
-    location, spread = torch.zeros(3), torch.full((3,), 2.0)
-    without_bias = Net()
-    without_bias.head = nn.Linear(7, 3, bias=False, dtype=torch.float64)
-    unknown = nn.Sequential(nn.Linear(5, 7), nn.Linear(7, 3))  # none of them is called a classifier
-    convolution = nn.Sequential(OrderedDict(body=nn.Conv2d(3, 4, 1), fc=nn.Conv2d(4, 3, 1)))
-    two = timm.create_model("deit_tiny_distilled_patch16_224", num_classes=3, img_size=32, depth=1)  # gives their mean
-    for network in (without_bias, unknown, convolution, two):
-        before = copies(network)
-        assert not fold_units(network, location, spread)
-        assert same(network, before)
-    assert not fold_units(Net(), location[:2], spread[:2])
+def call(network):
+    return network(INPUTS)
+
+
+@torch.no_grad()
+def test_the_layer_that_is_called_last():
+    network = Ends()
+    wanted = LOCATION + SPREAD * call(network)
+    assert fold_units(network, LOCATION, SPREAD, call)
+    torch.testing.assert_close(call(network).double(), wanted, rtol=1e-5, atol=1e-5)
+
+
+@torch.no_grad()
+def test_a_network_whose_outputs_would_be_wrong_stays_as_it_is():
+    far = torch.tensor([1e9, 0.0], dtype=torch.float64)  # more digits than float32 has
+    for network, location in ((Ends(nn.Tanh()), LOCATION), (Ends(nn.Softplus()), LOCATION), (Ends(), far)):
+        before = call(network)
+        assert not fold_units(network, location, SPREAD, call)
+        assert torch.equal(call(network), before)
+
+
+@torch.no_grad()
+def test_without_inputs_only_a_sequence_is_certain():
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
+    wanted = LOCATION + SPREAD * call(network)
+    assert fold_units(network, LOCATION, SPREAD)
+    torch.testing.assert_close(call(network).double(), wanted, rtol=1e-5, atol=1e-5)
+    assert not fold_units(Ends(), LOCATION, SPREAD)
+    assert not fold_units(nn.Sequential(nn.Linear(3, 2), nn.Tanh()), LOCATION, SPREAD)
+    assert not fold_units(nn.Sequential(nn.Linear(3, 2, bias=False)), LOCATION, SPREAD)

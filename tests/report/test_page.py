@@ -1,5 +1,6 @@
 """The report in a real browser: it draws, fits phone and desktop, follows light and dark, and asks for nothing else."""
 
+import csv
 import json
 
 import pytest
@@ -41,7 +42,38 @@ def texts(tmp_path_factory):
     return folder / "run"
 
 
-@pytest.mark.parametrize("kind", ["images", "texts"])
+def listed(folder, header, row_of):
+    """Images of `image_folder` with a table of targets beside them."""
+    image_folder(folder)
+    for part in ("train", "test"):
+        images = sorted((folder / part).glob("*/*.png"))
+        rows = [(image.relative_to(folder / part), *row_of(i)) for i, image in enumerate(images)]
+        with (folder / part / "targets.csv").open("w", newline="") as file:
+            csv.writer(file).writerows([("file", *header), *rows])
+    return folder
+
+
+@pytest.fixture(scope="module")
+def numbers(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("numbers")
+    data = listed(folder / "data", ("a number with a <long> name", "far"), lambda i: (i / 1e7, 1e9 + i))
+    train(data, "shared.pictures:small", FAST, folder / "run")
+    return folder / "run"
+
+
+@pytest.fixture(scope="module")
+def labels(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("labels")
+    names = ["antidisestablishmentarianism", "b", "c", "d"]
+    data = listed(folder / "data", ("tags",), lambda i: ("|".join([*names[i % 4 : 3], "e"]),))
+    train(data, "shared.pictures:small", FAST, folder / "run")
+    return folder / "run"
+
+
+CHARTS = {"images": 4, "texts": 3, "numbers": 8, "labels": 4}
+
+
+@pytest.mark.parametrize("kind", CHARTS)
 @pytest.mark.parametrize(("width", "scheme"), [(390, "dark"), (1280, "light")])
 def test_in_chromium(browser, kind, width, scheme, request):
     run = request.getfixturevalue(kind)
@@ -58,7 +90,7 @@ def test_in_chromium(browser, kind, width, scheme, request):
     brightness = page.evaluate("getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number)[0]")
     assert (brightness < 60) == (scheme == "dark")
     charts = page.query_selector_all("figure svg")
-    assert len(charts) == (4 if kind == "images" else 3)
+    assert len(charts) == CHARTS[kind]
     for chart in charts:
         box = chart.bounding_box()
         assert 250 < box["width"] <= width
@@ -72,6 +104,18 @@ def test_in_chromium(browser, kind, width, scheme, request):
     pictures = page.evaluate("[...document.images].every(i => i.complete && i.naturalWidth > 0)")
     assert pictures
     page.close()
+
+
+def test_pages_speak_of_their_task(numbers, labels):
+    of_numbers, of_labels = ((run / "report.html").read_text() for run in (numbers, labels))
+    for words in ("2 numbers (a number with a &lt;long&gt; name, far)", "root mean squared error", "Largest errors"):
+        assert words in of_numbers
+    assert "100000001" in of_numbers.split("Largest errors")[1]  # digits that matter are not rounded away
+    for words in ("mean average precision", "Reliability over all labels", "Most confident wrong labels"):
+        assert words in of_labels
+    for page in (of_numbers, of_labels):
+        assert "accuracy" not in page.lower()
+        assert "confusion" not in page.lower()
 
 
 def test_without_a_test_set_and_with_one_later(images, tmp_path):

@@ -9,6 +9,7 @@ import typer
 
 from deelbo.cli import options
 from deelbo.cli.progress import RunProgress
+from deelbo.cli.wording import shown_number
 from deelbo.jobs.evaluate import Reading, evaluate_job
 
 
@@ -33,4 +34,4 @@ def evaluate(
         print(json.dumps(metrics))
     else:
         for name, value in metrics.items():
-            print(f"{name.replace('_', ' '):22} {value:.4f}")
+            print(f"{name.replace('_', ' '):22} {shown_number(value)}")

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from deelbo.cli import options
+from deelbo.cli.progress import RunProgress
 from deelbo.result import load
 
 
@@ -20,5 +21,6 @@ def export(
     A Hugging Face model is written by its save_pretrained, any other as a safetensors state dict with model.json. The
     outputs of a regression are in the units of the training targets.
     """
-    load(run).export(folder)
+    with RunProgress():
+        load(run).export(folder)
     print(folder)

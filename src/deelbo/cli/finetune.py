@@ -12,6 +12,7 @@ import typer
 
 from deelbo.cli import options
 from deelbo.cli.progress import RunProgress
+from deelbo.cli.wording import shown_number
 from deelbo.errors import Interrupted
 from deelbo.jobs.finetune import Metrics, finetune_job
 from deelbo.optimizers import OPTIMIZERS
@@ -111,8 +112,8 @@ def finetune(
 
 
 def _show(result: Result, metrics: Metrics | None, out: Path) -> None:
-    """Print test results, learned values and speed of a run, and the path of its report, however narrow the terminal."""
-    rows = [(f"test {name.replace('_', ' ')}", f"{value:.4f}") for name, value in (metrics or {}).items()]
+    """Print test results, learned values and speed of a run, and the path of its report in full."""
+    rows = [(f"test {name.replace('_', ' ')}", shown_number(value)) for name, value in (metrics or {}).items()]
     rows.append(("learning rate", f"{result.learning_rate:g}"))
     rows += [(f"prior variance, {name}", f"{variance:.3g}") for name, variance in result.prior_variances.items()]
     for name, title in {**result.likelihood.learned_titles, **_titles(result)}.items():

@@ -75,5 +75,4 @@ def _nested(row: PredictedInput) -> dict[str, Any]:
 
 def _line(row: PredictedInput) -> str:
     first = next(iter(row.input_columns.values()))
-    values = [f"{value:.4f}" if isinstance(value, float) else str(value) for value in row.columns.values()]
-    return "\t".join([str(first), *values]) + "\n"
+    return "\t".join([str(first), *row.shown]) + "\n"

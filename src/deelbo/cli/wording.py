@@ -9,6 +9,11 @@ from collections.abc import Collection
 _ARGUMENT = re.compile(r"""\b([a-z][a-z_]*)=('[^']*'|"[^"]*"|[^\s,;:()]+)""")
 
 
+def shown_number(value: float) -> str:
+    """Return a metric with four decimals, or four digits if it is so small that decimals would hide it."""
+    return f"{value:.4f}" if value == 0 or abs(value) >= 0.01 else f"{value:.4g}"
+
+
 def as_options(message: str, names: Collection[str] | None = None) -> str:
     """Return a message in which `train_size=500` is `--train-size 500` and `skip_bad=True` is `--skip-bad`.
 

@@ -88,12 +88,13 @@ def _cards(rows: list[Row]) -> list[dict[str, str]]:
         rivals = [
             row for row in rows if row["method"] == method and not row["diverged"] and problem_of(row) in reference
         ]
+        metric = main_metric(rows[0]["likelihood"])
         pairs = [(reference[problem_of(row)], row) for row in rivals]
+        pairs = [pair for pair in pairs if None not in (pair[0][metric.name], pair[1][metric.name])]
         if pairs:
-            metric = main_metric(pairs[0][0]["likelihood"])
             gain = sum(ours[metric.name] - rival[metric.name] for ours, rival in pairs) / len(pairs)
             faster = sum(rival["seconds"] for _, rival in pairs) / sum(ours["seconds"] for ours, _ in pairs)
-            unit = "points" if metric.percent else metric.title
+            unit = "points" if metric.percent else f"{metric.title} ({metric.better} is better)"
             title = f"{unit}, {pairs[0][0]['method']} against {method}, at {faster:.1f} times its speed"
             cards.append({"value": f"{100 * gain:+.1f}" if metric.percent else f"{gain:+.3g}", "title": title})
     return cards

@@ -219,7 +219,8 @@ def summary(values: Sequence[float | None], show: Callable[[float], str]) -> str
         return "diverged" if values else ""
     mean, low, high = (show(value) for value in (sum(known) / len(known), min(known), max(known)))
     lost = f", {len(values) - len(known)} diverged" if len(known) < len(values) else ""
-    return (mean if low == high else f"{mean} ({low}–{high})") + lost
+    to = " to " if low.startswith("-") else "–"  # a dash before a minus sign is unreadable
+    return (mean if low == high else f"{mean} ({low}{to}{high})") + lost
 
 
 def _known(values: Sequence[float | None]) -> list[float]:

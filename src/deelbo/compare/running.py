@@ -134,6 +134,8 @@ def run_trial(
     except AllDivergedError:
         seconds["training"] = time.perf_counter() - start
         return {**record, "diverged": True}
+    if result.likelihood.needs_targets:  # a run that was read from its folder has no class weights
+        result.likelihood.fit(labels_of(sets.plain), data.targets.num_outputs)
     seconds["training"] = result.speed["seconds"]  # over all attempts together
     seconds["objective"] = result.speed["seconds_objective"]
     if held_out is not None:

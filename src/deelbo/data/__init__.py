@@ -50,6 +50,8 @@ def load_data(
     if not path.exists():
         raise FileNotFoundError(f"{data} is no file, no folder and none of the names {', '.join(NAMES)}")
     columns = [name.strip() for name in label_column.split(",")]
+    if not all(columns) or len(set(columns)) < len(columns):
+        raise ValueError(f"label_column={label_column}: write different names with commas between them")
     tables = is_table(path) if path.is_file() else any(is_table(p) for p in path.glob("train.*"))
     if path.is_file() and not tables:
         raise ValueError(f"{path} is no table: CSV, TSV, JSONL or Parquet is read")

@@ -119,7 +119,8 @@ def stratified_subset(strata: Sequence[int], number: int, seed: int) -> list[int
     """
     counts = Counter(strata)
     if not len(counts) <= number <= len(strata):
-        raise ValueError(f"a subset of {number} examples: choose between {len(counts)} (classes) and {len(strata)}")
+        least = f"{len(counts)} (one of each class)" if len(counts) > 1 else "1"
+        raise ValueError(f"a subset of {number} examples: choose between {least} and {len(strata)}")
     shares = {group: number * count / len(strata) for group, count in counts.items()}
     quotas = {group: max(1, int(share)) for group, share in shares.items()}
     # Rounding leaves some too few or too many: add to the largest remainders, take from the largest classes.
@@ -158,9 +159,10 @@ def split(data: Data, train_size: int | None, test_fraction: float | None, seed:
         strata = data.targets.strata(train.labels)
         number, groups = round(test_fraction * len(train)), len(set(strata))
         if not groups <= number <= len(train) - groups:
+            least = f"{groups} (one of each class)" if groups > 1 else "1"
             raise ValueError(
-                f"test_fraction={test_fraction:g} would hold out {number} of {len(train)} examples: "
-                f"test set and training set need at least {groups} each"
+                f"test_fraction={test_fraction:g} would hold out {number} of {len(train)} examples: test set and "
+                f"training set need at least {least}"
             )
         held_out = set(stratified_subset(strata, number, seed))
         test = train.take(sorted(held_out))

@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 
 from deelbo._extras import require
-from deelbo._wording import natural, some_of
+from deelbo._wording import counted, natural, some_of
 from deelbo.data.examples import Data, Examples
 from deelbo.data.tables import LabelledRows, assemble, label_texts, read_rows
 from deelbo.data.targets import Targets, index_labels
@@ -65,9 +65,20 @@ def _read_listed(
         columns[:] = columns or [name for name in rows[0] if name != FILE_COLUMN]
         if not columns:
             raise ValueError(f"{folder / TARGETS_FILE} has no column beside {FILE_COLUMN}")
-        paths = [folder / str(row[FILE_COLUMN]).strip() for row in rows]
-        if not skip_bad and (lost := [str(path) for path in paths if not path.is_file()]):
-            raise ValueError(f"{folder / TARGETS_FILE} names images that are not there: {some_of(lost, 2)}")
+        files = [str(row[FILE_COLUMN] or "").strip() for row in rows]
+        paths = [folder / file for file in files]
+        if not skip_bad and (
+            lost := [str(path) for file, path in zip(files, paths, strict=True) if file and not path.is_file()]
+        ):
+            raise ValueError(
+                f"{folder / TARGETS_FILE} names images that are not there: {some_of(lost, 2)}; skip_bad=True leaves "
+                "such rows out"
+            )
+        listed_files = {path.resolve() for path in paths}
+        if others := [path for path in images_below(folder)[0] if path.resolve() not in listed_files]:
+            notes.append(
+                f"{folder}: {counted(len(others), 'image')} not in {TARGETS_FILE} left out, such as {others[0].name}"
+            )
         return LabelledRows(
             folder / TARGETS_FILE, [p if p.is_file() else None for p in paths], label_texts(rows, columns)
         )

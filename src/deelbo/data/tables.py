@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from deelbo._extras import require
-from deelbo._wording import first_line
+from deelbo._wording import counted, first_line
 from deelbo.data.examples import Data, Examples
-from deelbo.data.targets import SEPARATOR, RawLabels, encode, is_missing, recognise_task
+from deelbo.data.targets import SEPARATOR, RawLabels, encode, is_missing, misfit, recognise_task
 
 SUFFIXES = (".csv", ".tsv", ".jsonl", ".parquet")
 
@@ -48,8 +48,11 @@ def read_tables(path: Path, text_column: str, label_columns: Sequence[str], task
         skip_bad: Whether to leave rows without text or label out instead of refusing them.
 
     Raises:
-        ValueError: If a column is missing, a row has no text or label (unless skipped), or test labels are new.
+        ValueError: If a column is missing, or is both text and label; if a row has no text or no fitting label (unless
+            skipped); or if test labels are new.
     """
+    if text_column in label_columns:
+        raise ValueError(f"label_column={text_column} is the column of the text too")
     train_file, test_file = (path, None) if path.is_file() else (_only(path, "train"), _only(path, "test"))
     assert train_file is not None
 
@@ -97,27 +100,30 @@ def assemble(
     targets, examples.labels, encoded = encode(task, label_columns, labels, test_labels)
     if test_examples is not None and encoded is not None:
         test_examples.labels = encoded
+    if task == "multilabel" and (bare := sum(not any(row) for row in examples.labels)):
+        notes.append(f"{bare:,} of {len(examples):,} training examples have no label at all")
     return Data(kind, targets, examples, test_examples, notes, skipped)
 
 
 def _whole_rows(
     kind: str, rows: LabelledRows, task: str, *, skip_bad: bool, notes: list[str], skipped: list[str]
 ) -> tuple[Examples, RawLabels]:
-    """Return the rows that have an input and a label."""
-    good = [bool(item) and not is_missing(labels, task) for item, labels in zip(rows.inputs, rows.labels, strict=True)]
-    bad = [i for i, complete in enumerate(good) if not complete]
-    if bad and not skip_bad:
-        raise ValueError(
-            f"{rows.path}, row {bad[0] + 1}: no {kind} or no label; skip_bad=True leaves such rows out ({len(bad)})"
-        )
-    if bad:
-        notes.append(
-            f"{rows.path}: {len(bad)} rows without {kind} or label are left out, the first is row {bad[0] + 1}"
-        )
-        skipped += [f"{rows.path}, row {i + 1}" for i in bad]
-    kept = [i for i, complete in enumerate(good) if complete]
-    if not kept:
-        raise ValueError(f"{rows.path} has no row with {kind} and label")
+    """Return the rows that have an input and a label that fits the task."""
+    faults: dict[int, str] = {}
+    for i, (item, labels) in enumerate(zip(rows.inputs, rows.labels, strict=True)):
+        if not item or is_missing(labels, task):
+            faults[i] = f"no {kind} or no label"
+        elif (text := misfit(labels, task)) is not None:
+            fitting = "a finite number" if task == "regression" else "0 or 1"
+            faults[i] = f"task={task!r}, but the label {text!r} is not {fitting}"
+    kept = [i for i in range(len(rows.labels)) if i not in faults]
+    if faults:
+        first, fault = next(iter(faults.items()))
+        hint = f"; skip_bad=True leaves such rows out ({len(faults)})" if kept else ", and no other row is better"
+        if not skip_bad or not kept:
+            raise ValueError(f"{rows.path}, row {first + 1}: {fault}{hint}")
+        notes.append(f"{rows.path}: {counted(len(faults), 'row')} left out; the first is row {first + 1}: {fault}")
+        skipped += [f"{rows.path}, row {i + 1}" for i in faults]
     names = [str(rows.inputs[i]) if kind == "image" else f"{rows.path}, row {i + 1}" for i in kept]
     return Examples([rows.inputs[i] for i in kept], [], names), [rows.labels[i] for i in kept]
 

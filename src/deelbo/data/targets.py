@@ -15,6 +15,7 @@ from deelbo.likelihoods import likelihood_of_task
 
 SEPARATOR = "|"  # between the labels of an example
 FEW_CLASSES = 20  # up to so many different whole numbers are taken for classes
+YES_OR_NO = {"0": 0, "0.0": 0, "false": 0, "1": 1, "1.0": 1, "true": 1}  # in a column for each label, in lower case
 
 RawLabels = list[list[str]]  # for each example one text for each label column; "" where it is missing
 
@@ -46,7 +47,8 @@ class Targets:
         words = {"classification": "class", "multilabel": "label"}
         if self.task in words:
             return counted(len(self.names), words[self.task])
-        return some_of(self.names) if len(self.names) > 1 else f"one number ({self.names[0]})"
+        number = f"{len(self.names)} numbers" if len(self.names) > 1 else "one number"
+        return f"{number} ({some_of(self.names)})"
 
     def strata(self, labels: Sequence[Any]) -> list[int]:
         """Return the group of each example, whose proportions subsets keep: its class, or one group for all."""
@@ -82,25 +84,36 @@ def recognise_task(raw: RawLabels) -> tuple[str, str]:
     values = [[text for text in column if text] for column in zip(*raw, strict=True)]
     flat = [text for column in values for text in column]
     if len(values) > 1:
-        if set(flat) <= {"0", "1"}:
+        if {text.lower() for text in flat} <= set(YES_OR_NO):
             return "multilabel", "several columns of 0 and 1"
         return "regression", "several label columns"
     if any(SEPARATOR in text for text in flat):
-        return "multilabel", f'labels are separated by "{SEPARATOR}"'
+        return "multilabel", f'labels are lists, or separated by "{SEPARATOR}"'
     numbers = [number for text in flat if (number := _number(text)) is not None]
-    if not flat or len(numbers) < len(flat):
+    if len(numbers) <= len(flat) / 2:  # above, names among them are holes in the data, which are refused or skipped
         return "classification", "labels are names"
     if not all(number.is_integer() for number in numbers):
         return "regression", "labels are numbers with decimals"
     different = len(set(numbers))
     if different > FEW_CLASSES and different > len(flat) / 10:
         return "regression", f"labels are {different} different whole numbers"
+    if len(numbers) < len(flat):
+        return "classification", "labels are names"
     return "classification", f"labels are {different} different whole numbers"
 
 
 def is_missing(labels: Sequence[str], task: str) -> bool:
     """Tell whether an example has no label; with one multi-label column, an empty text means that no label applies."""
     return not all(labels) and not (task == "multilabel" and len(labels) == 1)
+
+
+def misfit(labels: Sequence[str], task: str) -> str | None:
+    """Return a label of an example that does not fit the task, such as a word where a number is needed; else None."""
+    if task == "regression":
+        return next((text for text in labels if _number(text) is None), None)
+    if task == "multilabel" and len(labels) > 1:
+        return next((text for text in labels if text.lower() not in YES_OR_NO), None)
+    return None
 
 
 def encode(
@@ -150,11 +163,12 @@ def _encode_label_sets(
 ) -> tuple[Targets, list[Any], list[Any] | None]:
     if len(columns) > 1:
         names = list(columns)
-        for text in {text for rows in (train, test or []) for row in rows for text in row} - {"0", "1"}:
-            raise ValueError(f"task='multilabel' with several label columns takes 0 and 1, not {text!r}")
+        for row in (*train, *(test or ())):
+            if (text := misfit(row, "multilabel")) is not None:
+                raise ValueError(f"task='multilabel' with several label columns takes 0 and 1, not {text!r}")
 
         def rows_of(rows: RawLabels) -> list[list[int]]:
-            return [[int(text) for text in row] for row in rows]
+            return [[YES_OR_NO[text.lower()] for text in row] for row in rows]
     else:
         sets = [_label_set(row[0]) for row in train]
         names = sorted(set().union(*sets), key=lambda name: (natural(name), name))
@@ -195,12 +209,15 @@ def translate(labels: Sequence[Any], own: Targets, wanted: Targets, where: str) 
     if wanted.task == "regression":
         if own.num_outputs != wanted.num_outputs:
             raise ValueError(
-                f"{where} has {own.num_outputs} numbers an example, but the run predicts {wanted.num_outputs}"
+                f"{where} has {counted(own.num_outputs, 'number')} for each example, but the run predicts "
+                f"{wanted.num_outputs}: {', '.join(wanted.names)}"
             )
+        if sorted(own.names) == sorted(wanted.names):  # the same columns, perhaps in another order
+            return [[row[own.names.index(name)] for name in wanted.names] for row in labels]
         return list(labels)
     unused = set(own.missing(labels))
     if unknown := [name for name in own.names if name not in wanted.names and name not in unused]:
-        raise ValueError(f"{where} has labels that training never saw: {', '.join(unknown)}")
+        raise ValueError(f"{where} has labels that training never saw: {some_of(unknown)}")
     index = {name: i for i, name in enumerate(wanted.names)}
     if wanted.task == "classification":
         return [index[own.names[label]] for label in labels]
@@ -210,7 +227,7 @@ def translate(labels: Sequence[Any], own: Targets, wanted: Targets, where: str) 
 
 def _refuse_unseen(known: Sequence[str], seen: set[str]) -> None:
     if unseen := sorted(seen - set(known), key=natural):
-        raise ValueError(f"the test set has labels that training never saw: {', '.join(unseen)}")
+        raise ValueError(f"the test set has labels that training never saw: {some_of(unseen)}")
 
 
 def _label_set(text: str) -> set[str]:

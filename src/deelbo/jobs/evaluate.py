@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from deelbo import events
+from deelbo._wording import counted
 from deelbo.data import load_labelled
 from deelbo.report import assess
 from deelbo.result import load
@@ -62,7 +63,7 @@ def evaluate_job(
     )
     dataset = reader.dataset(examples, reading.skip_bad, events.stage(listener, "reading"))
     if reader.bad:
-        listener(events.Note(f"{len(reader.bad)} unreadable images were left out, such as {reader.bad[0]}"))
+        listener(events.Note(f"{counted(len(reader.bad), 'unreadable image')} left out, such as {reader.bad[0]}"))
     return assess(result, dataset, samples, events.stage(listener, "testing"))
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from deelbo import events
+from deelbo._wording import counted
 from deelbo.data import Data, split
 from deelbo.data.images import ImageSet
 from deelbo.data.texts import TextSet
@@ -133,7 +134,9 @@ class _Job:
         test = self.data.test
         test_set = None if test is None else reader.dataset(test, self.data_spec.skip_bad, progress)
         if reader.bad:
-            self.listener(events.Note(f"{len(reader.bad)} unreadable images are left out, such as {reader.bad[0]}"))
+            self.listener(
+                events.Note(f"{counted(len(reader.bad), 'unreadable image')} left out, such as {reader.bad[0]}")
+            )
         return test_set
 
     def test(self, result: Result, test_set: ImageSet | TextSet | None) -> Metrics | None:

@@ -22,11 +22,13 @@ class PredictedInput:
         input_columns: Columns that describe the input: its path or line, or the columns of its row in a table.
         columns: Columns of the prediction, under names that the input's row does not have.
         details: Further values that are too long for a table, such as the probabilities of all classes.
+        shown: The prediction in a line for a person, in parts.
     """
 
     input_columns: dict[str, Any]
     columns: dict[str, Any]
     details: dict[str, Any]
+    shown: tuple[str, ...]
 
 
 def predict_job(
@@ -77,6 +79,7 @@ def predict_job(
             columns[index],
             {prefix + name: value for name, value in row.columns.items()},
             {prefix + name: value for name, value in row.details.items()},
+            row.shown,
         )
         for index, row in zip(dataset.examples.labels, predicted, strict=True)
     ]

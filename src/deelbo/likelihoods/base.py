@@ -35,10 +35,12 @@ class PredictedRow:
     Args:
         columns: Values by column, such as {"predicted": "cat", "probability": 0.9}.
         details: Further values that are too long for a table, such as the probabilities of all classes.
+        shown: The prediction in a line for a person, in parts.
     """
 
     columns: dict[str, Any]
     details: dict[str, Any]
+    shown: tuple[str, ...]
 
 
 class Likelihood(nn.Module, ABC):
@@ -124,6 +126,10 @@ class Likelihood(nn.Module, ABC):
 
     def warnings(self, kappa: float, num_params: int, num_data: int, num_outputs: int) -> list[str]:
         """Return warnings for the user before training with this emphasis; for the arguments see `default_kappa`."""
+        return []
+
+    def remarks(self) -> list[str]:
+        """Return what a user should know about what was learned, after training."""
         return []
 
     def learned(self) -> dict[str, float]:

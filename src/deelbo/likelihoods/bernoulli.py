@@ -38,8 +38,18 @@ class Bernoulli(Likelihood):
             "weights", None, persistent=False
         )  # [2, L]: weights of examples without and with the label
 
+    @property
+    def needs_targets(self) -> bool:
+        """Always: they are checked."""
+        return True
+
     def fit(self, targets: Tensor, num_outputs: int) -> None:
-        """Compute the weights of each label from the labels of all training examples."""
+        """Check the labels of all training examples, and compute the weights of each label from them.
+
+        Raises:
+            ValueError: If one is neither 0 nor 1.
+        """
+        _check_labels(targets)
         if self.class_weights == "balanced":
             number, having = len(targets), targets.double().sum(0).cpu()
             counts = torch.stack([number - having, having])
@@ -49,8 +59,7 @@ class Bernoulli(Likelihood):
 
     def check(self, output: Tensor, target: Tensor) -> None:
         """Raise an error unless targets are rows of 0 and 1, and there is an output for each label."""
-        if target.ndim != 2 or not bool(((target == 0) | (target == 1)).all()):
-            raise ValueError(f"labels must be a row of 0 and 1 for each example, not {target[0].tolist()}")
+        _check_labels(target)
         if output.shape != target.shape:
             raise ValueError(
                 f"the network must give {list(target.shape)}, a logit for each label, not {list(output.shape)}"
@@ -82,11 +91,21 @@ class Bernoulli(Likelihood):
         rows = []
         for row in prediction.tolist():
             probabilities = dict(zip(names, row, strict=True))
-            labels = "|".join(name for name, p in probabilities.items() if p > 0.5)
-            columns = {"predicted": labels, **{f"probability_{name}": round(p, 6) for name, p in probabilities.items()}}
-            rows.append(PredictedRow(columns, {"probabilities": probabilities}))
+            chosen = {name: p for name, p in probabilities.items() if p > 0.5}
+            each = {f"probability_{name}": round(p, 6) for name, p in probabilities.items()}
+            shown = tuple(f"{name} {p:.4f}" for name, p in chosen.items()) or ("(no label)",)
+            columns = {"predicted": "|".join(chosen), **each}
+            rows.append(PredictedRow(columns, {"probabilities": probabilities}, shown))
         return rows
 
     def score(self, prediction: Tensor, target: Tensor) -> float:
         """Return the fraction of labels that are right at the threshold 0.5."""
         return float(((prediction > 0.5) == (target > 0)).double().mean())
+
+
+def _check_labels(target: Tensor) -> None:
+    if target.ndim != 2:
+        raise ValueError(f"labels must be a row of 0 and 1 for each example, not {target[0].tolist()}")
+    wrong = ((target != 0) & (target != 1)).any(1).nonzero().flatten().tolist()
+    if wrong:
+        raise ValueError(f"labels must be a row of 0 and 1 for each example, not {target[wrong[0]].tolist()}")

@@ -76,7 +76,10 @@ class Categorical(Likelihood):
             return F.cross_entropy(output, target, weights, reduction=reduction)
         except IndexError as error:
             wrong = target.min() if target.min() < 0 else target.max()
-            raise ValueError(f"a label is {int(wrong)}, but the network gives {output.shape[1]} logits") from error
+            hint = "; targets of a regression must be floating-point numbers" if output.shape[1] == 1 else ""
+            raise ValueError(
+                f"a label is {int(wrong)}, but the network gives {output.shape[1]} logits{hint}"
+            ) from error
 
     def training_score(self, output: Tensor, target: Tensor) -> TrainingScore:
         """Return how many examples are classified correctly."""
@@ -95,7 +98,8 @@ class Categorical(Likelihood):
             for rank, (p, i) in enumerate(zip(best.values.tolist(), best.indices.tolist(), strict=True), 1):
                 suffix = "" if rank == 1 else f"_{rank}"
                 columns |= {f"predicted{suffix}": names[i], f"probability{suffix}": round(p, 6)}
-            rows.append(PredictedRow(columns, {"probabilities": dict(zip(names, row.tolist(), strict=True))}))
+            shown = tuple(value if isinstance(value, str) else f"{value:.4f}" for value in columns.values())
+            rows.append(PredictedRow(columns, {"probabilities": dict(zip(names, row.tolist(), strict=True))}, shown))
         return rows
 
     def score(self, prediction: Tensor, target: Tensor) -> float:

@@ -94,8 +94,10 @@ class Gaussian(Likelihood):
         if not bool(rows.isfinite().all()):
             raise ValueError("a training target is not a finite number")
         spread = rows.std(0, correction=0)
-        if not bool((spread > 1e-12 * rows.abs().amax(0)).all()):
-            raise ValueError("all training targets are the same number: there is nothing to learn")
+        for number, (own, largest) in enumerate(zip(spread.tolist(), rows.abs().amax(0).tolist(), strict=True), 1):
+            if own <= 1e-12 * largest:
+                which = "" if len(spread) == 1 else f" (number {number} of {len(spread)})"
+                raise ValueError(f"all training targets{which} are the same number: there is nothing to learn")
         device = self.location.device
         self.location, self.spread = rows.mean(0).to(device), spread.to(device)
 
@@ -147,9 +149,18 @@ class Gaussian(Likelihood):
         if kappa * num_data * num_outputs <= num_params * (1 + 1e-9):
             return []
         return [
-            f"kappa={kappa:g} times {num_data * num_outputs} training targets exceeds the {num_params} weights: the "
-            "objective grows without bound as the noise goes to zero, so the noise is kept above "
-            f"{self.floor:g} of the targets' standard deviation"
+            f"kappa={kappa:g} is above {num_params / (num_data * num_outputs):.3g}, the number of weights for each "
+            "target: once the network fits all targets, the objective grows without bound as the noise goes to zero, "
+            f"so the noise is kept above {self.floor:g} of the targets' standard deviation"
+        ]
+
+    def remarks(self) -> list[str]:
+        """Say so if the noise is at its lower bound."""
+        if not self.floor or self.noise.item() > 2 * self.floor:
+            return []
+        return [
+            f"the learned noise is at its lower bound, {self.floor:g} of the targets' standard deviation: the network "
+            "fits the training targets almost exactly, so the predicted standard deviations are likely too small"
         ]
 
     def learned(self) -> dict[str, float]:
@@ -174,20 +185,32 @@ class Gaussian(Likelihood):
 
     def describe(self, prediction: GaussianPrediction, names: Sequence[str], top: int = 1) -> list[PredictedRow]:
         """Return mean and standard deviation of each number."""
-        suffixes = [""] if len(names) == 1 else [f"_{name}" for name in names]
-        return [
-            PredictedRow(
-                {
-                    f"{column}{suffix}": float(f"{value:.6g}")
-                    for suffix, values in zip(suffixes, zip(means, stds, strict=True), strict=True)
-                    for column, value in zip(("predicted", "std"), values, strict=True)
-                },
-                {},
-            )
-            for means, stds in zip(prediction.mean.tolist(), prediction.std.tolist(), strict=True)
-        ]
+        several, rows = len(names) > 1, []
+        for means, stds in zip(prediction.mean.tolist(), prediction.std.tolist(), strict=True):
+            columns: dict[str, float] = {}
+            shown = []
+            for name, mean, std in zip(names, means, stds, strict=True):
+                text, suffix = rounded(mean, std), f"_{name}" if several else ""
+                columns |= {f"predicted{suffix}": float(text), f"std{suffix}": float(f"{std:.6g}")}
+                shown.append(f"{name} " * several + f"{text} ± {std:.4g}")
+            rows.append(PredictedRow(columns, {}, tuple(shown)))
+        return rows
 
     def score(self, prediction: GaussianPrediction, target: Tensor) -> float:
         """Return minus the mean squared error, in standardised units."""
         error = (prediction.mean - target.double().cpu().reshape(len(target), -1)) / self.spread.cpu()
         return -float(error.square().mean())
+
+
+def rounded(value: float, std: float, digits: int = 6) -> str:
+    """Return a number with some digits, and more where its standard deviation is far smaller than the number.
+
+    Args:
+        value: The number.
+        std: Its standard deviation.
+        digits: How many digits it has at least.
+    """
+    if not (value and std and math.isfinite(value / std)):
+        return f"{value:.{digits}g}"
+    lost = math.floor(math.log10(abs(value))) - math.floor(math.log10(std))  # digits before those that matter
+    return f"{value:.{min(17, max(digits, lost + 3))}g}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import safetensors.torch
@@ -85,26 +86,57 @@ def replace_head(network: nn.Module, num_classes: int) -> None:
     setattr(owner, name.rpartition(".")[2], new)
 
 
-def fold_units(network: nn.Module, location: Tensor, spread: Tensor) -> bool:
+def fold_units(
+    network: nn.Module, location: Tensor, spread: Tensor, call: Callable[[nn.Module], Tensor] | None = None
+) -> bool:
     """Change the last layer so that the network gives location + spread * output.
 
+    It is done only where it is certain to be right: where the outputs for some inputs become what they should be, or
+    where the network is a sequence that ends with a linear layer.
+
     Args:
-        network: The network, changed in place.
-        location: Number to add to each output.
-        spread: Number to multiply each output with.
+        network: The network in eval mode, changed in place.
+        location: What is added to each output.
+        spread: What each output is multiplied with.
+        call: Returns a network's outputs for some inputs; None if no inputs are known.
 
     Returns:
-        Whether that was done: not if the classifier is not one linear layer with a bias, or cannot be found.
+        Whether it was done; if not, the network is as before.
     """
-    try:
-        parts = find_head(network)
-    except ValueError:  # the user said which it is when the network was trained
+    last, before = _last_linear(network, call)
+    if last is None or last.bias is None or last.out_features != len(location):
         return False
-    last = network.get_submodule(parts[0])
-    if len(parts) > 1 or not isinstance(last, nn.Linear) or last.bias is None or last.out_features != len(location):
-        return False
+    weight, bias = last.weight.detach().clone(), last.bias.detach().clone()
+    location, spread = location.to(bias.device), spread.to(bias.device)
     with torch.no_grad():
-        weight, bias = last.weight.double(), last.bias.double()
-        last.weight.copy_(spread.to(weight)[:, None] * weight)
-        last.bias.copy_(spread.to(bias) * bias + location.to(bias))
-    return True
+        last.weight.copy_(spread[:, None] * weight.double())
+        last.bias.copy_(spread * bias.double() + location)
+        if call is None or before is None:
+            error = (last.bias.double() - location - spread * bias.double()).abs()
+        else:
+            wanted = location + spread * before.double().reshape(len(before), -1)
+            error = (call(network).double().reshape(len(before), -1) - wanted).abs()
+        if bool((error <= 0.01 * spread).all()):
+            return True
+        last.weight.copy_(weight)  # another layer follows, or float32 has too few digits for the location
+        last.bias.copy_(bias)
+    return False
+
+
+def _last_linear(
+    network: nn.Module, call: Callable[[nn.Module], Tensor] | None
+) -> tuple[nn.Linear | None, Tensor | None]:
+    """Return the linear layer that a network calls last, and the network's outputs where they are known."""
+    if call is None:
+        last = network[-1] if isinstance(network, nn.Sequential) and len(network) else None
+        return (last if isinstance(last, nn.Linear) else None), None
+    called: list[nn.Linear] = []
+    layers = [module for module in network.modules() if isinstance(module, nn.Linear)]
+    hooks = [layer.register_forward_hook(lambda module, *rest: called.append(module)) for layer in layers]
+    try:
+        with torch.no_grad():
+            outputs = call(network)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return (called[-1] if called else None), outputs

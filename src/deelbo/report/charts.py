@@ -118,7 +118,7 @@ def scatter_chart(points: dict[str, Any], name: str) -> str:
         linewidth=1,
     )
     axes.scatter(targets, means, s=10, color=SERIES[0], alpha=0.6, linewidths=0, zorder=3, label="test example")
-    return finish(figure, axes, f"true {name}", f"predicted {name}")
+    return finish(figure, axes, f"true {name}", f"predicted {name}", above=2)
 
 
 def residual_chart(points: dict[str, Any], name: str) -> str:
@@ -132,7 +132,10 @@ def residual_chart(points: dict[str, Any], name: str) -> str:
     errors = [target - mean for target, mean in zip(points["target"], points["mean"], strict=True)]
     axes.axhline(0, color=FAINT, linestyle="--", linewidth=1)
     axes.scatter(points["mean"], errors, s=10, color=SERIES[1], alpha=0.6, linewidths=0, label="test example")
-    return finish(figure, axes, f"predicted {name}", "true − predicted")
+    low, high, least = min(points["mean"]), max(points["mean"]), max(points["std"]) / 10
+    if least > 0 and high - low < least:  # all predictions are nearly the same: their last digits are no pattern
+        axes.set_xlim((low + high - least) / 2, (low + high + least) / 2)
+    return finish(figure, axes, f"predicted {name}", "true − predicted", above=2)
 
 
 def coverage_chart(rows: Sequence[Row]) -> str:
@@ -170,8 +173,12 @@ def finish(figure: Any, axes: Any, x: str, y: str, above: int = 0) -> str:
         y: Title of the vertical axis.
         above: Number of columns of a legend above the axes; 0 for a legend inside, where there is room.
     """
-    axes.set_xlabel(x, color=INK, fontsize=9.5)
-    axes.set_ylabel(y, color=INK, fontsize=9.5)
+    figure.draw_without_rendering()  # so that the ticks are known
+    for axis, title in ((axes.xaxis, x), (axes.yaxis, y)):
+        if offset := axis.get_major_formatter().get_offset():  # beside the axis it would cover its title
+            title = f"{title} ({offset if offset.startswith('+') else '× ' + offset})"
+            axis.get_offset_text().set_visible(False)
+        axis.set_label_text(title, color=INK, fontsize=9.5)
     position = (
         {"loc": "lower center", "bbox_to_anchor": (0.5, 1.0), "ncols": above, "columnspacing": 1.2} if above else {}
     )

@@ -36,7 +36,11 @@ def fetch(dataset: Dataset, indices: Sequence[int], device: torch.device) -> tup
     """
     collate = getattr(dataset, "collate", default_collate)
     inputs, labels = split_labels(collate([dataset[i] for i in indices]))
+    if isinstance(labels, (list, tuple)) and labels and isinstance(labels[0], Tensor):
+        labels = torch.stack(list(labels), 1)  # of examples whose labels are lists
     labels = torch.as_tensor(labels)
+    if not (labels.is_floating_point() or labels.is_complex()):
+        labels = labels.long()  # also booleans and short integers
     if device.type == "mps" and labels.dtype == torch.float64:
         labels = labels.float()
     return to_device(inputs, device), labels.to(device)

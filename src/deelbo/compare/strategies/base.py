@@ -93,9 +93,10 @@ def best(trials: Sequence[Trial], known: KnownRecords, score: Callable[[Record],
 
 
 def test_result(record: Record) -> float:
-    """Return the main metric of a run on the test set; 0 (or NaN, if lower is better) if it diverged."""
+    """Return the main metric of a run on the test set; 0 (or NaN, if lower is better) if there is none."""
     metric = main_metric(record["trial"]["settings"]["likelihood"])
-    return record["test"][metric.name] if record["test"] else 0.0 if metric.better == "higher" else math.nan
+    value = (record["test"] or {}).get(metric.name)
+    return value if value is not None else 0.0 if metric.better == "higher" else math.nan
 
 
 def best_so_far(strategy: Strategy, trials: Sequence[Trial], known: KnownRecords) -> list[tuple[float, float]]:

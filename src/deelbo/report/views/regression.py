@@ -11,6 +11,7 @@ from torch import Tensor
 from deelbo.data.images import ImageSet
 from deelbo.data.texts import TextSet
 from deelbo.likelihoods import GaussianPrediction
+from deelbo.likelihoods.gaussian import rounded
 from deelbo.report.charts import coverage_chart, residual_chart, scatter_chart
 from deelbo.report.views.base import SHOWN, VIEWS, shown_example
 
@@ -65,7 +66,14 @@ class RegressionView:
             ],
             "residuals": [residual_chart(part, name) for name, part in zip(names, points, strict=True)],
             "coverage": coverage_chart(assessment["coverage"]),
+            "mistakes": [{**mistake, "numbers": _numbers(mistake, names)} for mistake in assessment["mistakes"]],
         }
+
+
+def _numbers(mistake: dict[str, Any], names: list[str]) -> list[tuple[str, str, str]]:
+    """Return for each number its name, its prediction and its target as texts."""
+    rows = zip(names, mistake["mean"], mistake["std"], mistake["target"], strict=True)
+    return [(name, f"{rounded(mean, std, 4)} ± {std:.2g}", rounded(target, std, 4)) for name, mean, std, target in rows]
 
 
 VIEWS.register("gaussian", "numbers")(RegressionView())
