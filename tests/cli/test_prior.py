@@ -129,9 +129,9 @@ def test_a_file_that_appears_meanwhile_is_not_overwritten(made, tmp_path, monkey
 def test_refusals(made, tmp_path, capsys):
     data = str(made / "data")
     for arguments, message in (
-        ([data], "--model is needed"),
+        ([data], "--model is missing"),
         (["--model", "shared.pictures:small"], "data of the source task"),
-        ([data, *MODEL, "--out", str(tmp_path / "prior.pt")], "something.safetensors"),
+        ([data, *MODEL, "--out", str(tmp_path / "prior.pt")], "must end in .safetensors"),
         ([data, *MODEL, "--out", str(made / "prior.safetensors")], "exists already"),
         ([data, *MODEL, "--out", str(tmp_path / "a.safetensors"), "--every", "9999"], "fewer than two snapshots"),
         ([data, *MODEL, "--out", str(tmp_path / "a.safetensors"), "--head", "nose"], "names no parameter"),
