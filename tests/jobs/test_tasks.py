@@ -132,7 +132,7 @@ def test_columns_that_cannot_be_labels(tmp_path):
             read(path, label_column=columns)
     with pytest.raises(ValueError, match="label_column=text is the column of the text too"):
         read(path, label_column="text,a")
-    with pytest.raises(ValueError, match=r"row 1: task='multilabel', but the label '1\.5' is not 0 or 1"):
+    with pytest.raises(ValueError, match=r"row 1: the label '1\.5' is not 0 or 1, which multilabel needs; no row"):
         read(path, label_column="a,b", task="multilabel")
 
 
