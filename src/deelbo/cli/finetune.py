@@ -41,7 +41,12 @@ def finetune(
     prior_variances: Annotated[
         options.Text, options.option("Fixed variances of method map, such as backbone=0.1,head=1; inf for none.")
     ] = None,
-    kappa: Annotated[float | None, options.option("How much the data are emphasised; D/N if not given.")] = None,
+    kappa: Annotated[
+        float | None,
+        options.option(
+            "How much the data are emphasised; if not given D/N, weights for each example (or for each number)."
+        ),
+    ] = None,
     learning_rates: Annotated[
         str, typer.Option(help="Candidates for the learning rate, with commas between them.")
     ] = "0.1,0.01,0.001,0.0001",
