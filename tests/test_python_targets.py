@@ -91,12 +91,13 @@ def test_what_cannot_be_learned():
 def test_a_huge_offset_costs_no_accuracy():
     near, far = (finetune(offset + Y.double(), steps=60) for offset in (0.0, 1e9))
     errors = [
-        (result.predict(X).mean.flatten() - Y - offset).abs().mean() for result, offset in ((near, 0), (far, 1e9))
+        (result.predict(X).mean.flatten() - Y - offset).abs().mean().item()
+        for result, offset in ((near, 0), (far, 1e9))
     ]
     assert errors[1] == pytest.approx(errors[0], rel=0.01)
     row = far.likelihood.describe(far.predict(X[:1]), ["y"])[0]
     assert row.columns["predicted"] == pytest.approx(far.predict(X[:1]).mean.item(), abs=0.01)
-    assert row.shown[0].startswith("1000000")
+    assert row.shown[0].startswith(("99999999", "100000000"))
 
 
 def test_too_much_emphasis_warns_and_stays_finite():

@@ -28,7 +28,7 @@ def test_the_task():
     assert options.chosen_task(None, False) is None
     assert options.chosen_task("regression", False) == "regression"
     assert options.chosen_task(None, True) == options.chosen_task("multilabel", True) == "multilabel"
-    with pytest.raises(ValueError, match="task=regression and --multilabel at once"):
+    with pytest.raises(ValueError, match="task=regression contradicts multilabel=True"):
         options.chosen_task("regression", True)
 
 

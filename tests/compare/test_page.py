@@ -40,7 +40,7 @@ def test_cards_of_a_regression_are_in_its_units():
     ]
     (card,) = _cards(rows)
     assert card["value"] == "-0.5"
-    assert card["title"].startswith("root mean squared error, de-elbo against map-grid")
+    assert card["title"].startswith("root mean squared error (lower is better), de-elbo against map-grid")
 
 
 def test_sweeps_only_where_several_kappas_were_tried():

@@ -2,7 +2,9 @@
 
 import math
 
+from deelbo.compare.page import _cards
 from deelbo.compare.results import markdown, summary
+from deelbo.compare.strategies.base import test_result as main_result
 
 
 def test_summaries_say_what_was_lost():
@@ -24,3 +26,28 @@ def test_the_best_mean_is_marked_where_all_have_the_same_training_sets():
     assert "**70.0" in table
     assert "**50.0" not in table
     assert "**" not in markdown(rows[:3]).split("###")[1]
+
+
+def test_negative_ranges_are_readable():
+    assert summary([-0.5, -0.25], lambda value: f"{value:.2f}") == "-0.38 (-0.50 to -0.25)"
+
+
+@pytest.mark.parametrize(("likelihood", "none"), [("gaussian", math.nan), ("categorical", 0.0)])
+def test_a_run_without_a_finite_test_result(likelihood, none):
+    name = {"gaussian": "rmse", "categorical": "balanced_accuracy"}[likelihood]
+    for test in (None, {name: None}):
+        record = {"trial": {"settings": {"likelihood": likelihood}}, "test": test}
+        assert main_result(record) == pytest.approx(none, nan_ok=True)
+
+
+def test_cards_say_which_direction_is_better():
+    place = {"model": "m", "prior": "p", "train_size": 9, "seed": 1, "default_kappa": True, "diverged": False}
+    place |= {"likelihood": "gaussian", "seconds": 1.0}
+    rows = [
+        {**place, "method": "de-elbo", "role": "reference", "rmse": 1.0},
+        {**place, "method": "map-grid", "role": "rival", "rmse": 1.5},
+        {**place, "method": "map-bo", "role": "rival", "rmse": None},
+    ]
+    (card,) = _cards(rows)
+    assert card["value"] == "-0.5"
+    assert "root mean squared error (lower is better), de-elbo against map-grid" in card["title"]

@@ -13,7 +13,7 @@ def test_the_papers_sweep_of_kappas():
 
 def test_kappas_in_words():
     assert _kappas(("d/n", "auto", "2", "2.0", "0.5"), 100) == (None, 2.0, 0.5)
-    with pytest.raises(ValueError, match="kappas=few: a number, D/N or sweep"):
+    with pytest.raises(ValueError, match="kappas=few, but it is a number, D/N or sweep"):
         _kappas(("1", "few"), 100)
 
 
@@ -27,9 +27,9 @@ def request(out, **changes):
     [
         ({"precision": "half"}, "precision='half'"),
         ({"engine": "spark"}, "engine='spark', but it is one of local, ray"),
-        ({"jobs": 0}, "jobs=0 must be at least 1"),
+        ({"jobs": 0}, "jobs=0, but it must be at least 1"),
         ({"cpus": 0}, "cpus=0, gpus=0: a run needs some CPU"),
-        ({"gpus": -1}, "no less than no GPU"),
+        ({"gpus": -1}, "gpus must be 0 or more"),
         ({"device": "gpu"}, "device='gpu'"),
     ],
 )

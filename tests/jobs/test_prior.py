@@ -50,7 +50,7 @@ def test_places_are_checked_before_anything_is_read(tmp_path):
     taken.touch()
     for out, error, message in (
         (taken, FileExistsError, "exists already; choose another name"),
-        (tmp_path / "prior.pt", ValueError, "must be called something.safetensors"),
+        (tmp_path / "prior.pt", ValueError, r"must end in \.safetensors"),
     ):
         with pytest.raises(error, match=message):
             collect(tmp_path / "none", out)

@@ -132,7 +132,7 @@ def test_columns_that_cannot_be_labels(tmp_path):
             read(path, label_column=columns)
     with pytest.raises(ValueError, match="label_column=text is the column of the text too"):
         read(path, label_column="text,a")
-    with pytest.raises(ValueError, match=r"row 1: task='multilabel', but the label '1\.5' is not 0 or 1"):
+    with pytest.raises(ValueError, match=r"row 1: the label '1\.5' is not 0 or 1, which multilabel needs; no row"):
         read(path, label_column="a,b", task="multilabel")
 
 
@@ -159,7 +159,7 @@ def test_wrong_data_are_one_clear_line(tmp_path, bert, refused):
     assert line == "deelbo: --class-weights balanced: regression has no classes to balance"
     assert "label 'a' is not a finite number" in refused("finetune", names, "--task", "regression", *end)
     assert "--task guess, but it is one of" in refused("finetune", names, "--task", "guess", *end)
-    assert "at once" in refused("finetune", names, "--task", "regression", "--multilabel", *end)
+    assert "contradicts" in refused("finetune", names, "--task", "regression", "--multilabel", *end)
     assert "all training targets are the same number" in refused("finetune", same, *end)
     line = refused("finetune", numbers, "--test-fraction", "0.001", *end)
     assert line == "deelbo: --test-fraction 0.001 is 0 of 12 examples: at least 1 must be in each part"
@@ -182,7 +182,7 @@ def test_numbers_from_table_to_export(tmp_path, bert, run, refused):
     code, said, err = run(*words, "--out", out)
     assert code == 0
     assert err.splitlines()[0] == "regression: 18 texts, 2 numbers (a, b), 6 to test on"
-    assert "recognised as regression: several label columns (--task ... overrules)" in err
+    assert "recognised as regression: several label columns" in err
     assert "test rmse" in said
     assert "learned noise" in said
 

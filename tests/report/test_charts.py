@@ -16,7 +16,7 @@ ROWS = [
 @pytest.fixture
 def axes_of(monkeypatch):
     """Let charts return their axes, with the titles, instead of a text."""
-    monkeypatch.setattr(charts, "finish", lambda figure, axes, x, y: (axes, x, y))
+    monkeypatch.setattr(charts, "finish", lambda figure, axes, x, y, above=0: (axes, x, y))
 
 
 def lines(axes):

@@ -114,14 +114,14 @@ def _whole_rows(
         if not item or is_missing(labels, task):
             faults[i] = f"no {kind} or no label"
         elif (text := misfit(labels, task)) is not None:
-            fitting = "a finite number" if task == "regression" else "0 or 1"
-            faults[i] = f"task={task!r}, but the label {text!r} is not {fitting}"
+            needed = "a finite number" if task == "regression" else "0 or 1"
+            faults[i] = f"the label {text!r} is not {needed}, which {task} needs"
     kept = [i for i in range(len(rows.labels)) if i not in faults]
     if faults:
         first, fault = next(iter(faults.items()))
-        hint = f"; skip_bad=True leaves such rows out ({len(faults)})" if kept else ", and no other row is better"
+        remedy = f"skip_bad=True leaves such rows out ({len(faults)})" if kept else "no row has what is needed"
         if not skip_bad or not kept:
-            raise ValueError(f"{rows.path}, row {first + 1}: {fault}{hint}")
+            raise ValueError(f"{rows.path}, row {first + 1}: {fault}; {remedy}")
         notes.append(f"{rows.path}: {counted(len(faults), 'row')} left out; the first is row {first + 1}: {fault}")
         skipped += [f"{rows.path}, row {i + 1}" for i in faults]
     names = [str(rows.inputs[i]) if kind == "image" else f"{rows.path}, row {i + 1}" for i in kept]
