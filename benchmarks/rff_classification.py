@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from deelbo.training.evaluation import metrics
 from sklearn.datasets import load_digits, make_circles, make_classification, make_moons
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.gaussian_process import GaussianProcessClassifier
@@ -28,6 +27,7 @@ from sklearn.model_selection import GridSearchCV, train_test_split
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
+from deelbo.metrics import compute_metrics
 from deelbo.rff import RFFClassifier
 
 Data = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
@@ -103,7 +103,9 @@ def main() -> None:
                 model = make(X.shape[1]).fit(X, y)
                 seconds = time.perf_counter() - began
                 probabilities = torch.from_numpy(model.predict_proba(X_test)).clamp(1e-12)
-                found.append({**metrics(probabilities, torch.from_numpy(y_test)), "seconds": seconds})
+                found.append(
+                    {**compute_metrics("categorical", probabilities, torch.from_numpy(y_test)), "seconds": seconds}
+                )
             cells = {key: np.mean([row[key] for row in found]) for key in ("accuracy", "nll", "ece", "seconds")}
             print(
                 f"| {name} | {title} | {cells['accuracy']:.1%} | {cells['nll']:.3f} | {cells['ece']:.3f} | "

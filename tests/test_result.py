@@ -115,14 +115,28 @@ def test_an_exported_regression_is_in_the_users_units(tmp_path):
         result.export(tmp_path / "network")
 
 
-def test_a_regression_whose_last_layer_is_not_known_is_exported_with_its_units(tmp_path):
-    x, result = regression_run(last="surprise")
-    result.export(tmp_path / "network")
-    plain = regressor("surprise")
+class Scaled(nn.Module):
+    """A network with something after its last linear layer, into which units cannot be folded."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(3, 2)
+
+    def forward(self, x):
+        return 3 * self.fc(x)
+
+
+def test_a_regression_whose_units_cannot_be_folded_is_exported_with_them(tmp_path):
+    x = torch.randn(40, 3, generator=torch.Generator().manual_seed(0))
+    y = 1000 + 50 * x.sum(1, keepdim=True) * torch.tensor([1.0, -2.0])
+    result = deelbo.finetune(Scaled(), TensorDataset(x, y), "fc", **FAST)
+    with pytest.warns(UserWarning, match="standard"):
+        result.export(tmp_path / "network")
+    plain = Scaled()
     plain.load_state_dict(safetensors.torch.load_file(tmp_path / "network" / "model.safetensors"))
     units = json.loads((tmp_path / "network" / "model.json").read_text())["units"]
-    found = plain(x).detach().double() * torch.tensor(units["std"]) + torch.tensor(units["mean"])
-    torch.testing.assert_close(found, result.predict(x).mean.double(), rtol=1e-5, atol=1e-3)
+    numbers = plain(x).detach().double() * torch.tensor(units["std"]) + torch.tensor(units["mean"])
+    torch.testing.assert_close(numbers, result.predict(x).mean.double(), rtol=1e-5, atol=1e-3)
 
 
 def test_a_loaded_regression_predicts_the_same(tmp_path):

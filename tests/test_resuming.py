@@ -40,8 +40,7 @@ def train_labels(folder):
 def _train_other(folder, images, targets, **settings):
     model = network()
     model[4] = nn.Linear(64, targets.shape[1])
-    settings = {**LONG, "steps": 150, "learning_rates": (0.1, 0.01), **settings}
-    deelbo.finetune(model, TensorDataset(images, targets), "4", out=folder, **settings)
+    deelbo.finetune(model, TensorDataset(images, targets), "4", out=folder, **LONG, **settings)
 
 
 def _hash(folder):
@@ -62,7 +61,7 @@ def test_killed_runs_go_on_bit_for_bit(tmp_path, train, wanted):
         before = _newest(folder)
         process = Started(train, folder)
         assert wait_until(lambda before=before: _newest(folder) != before, process)  # until it trains
-        time.sleep(generator.uniform(0, 0.5))
+        time.sleep(generator.uniform(0, 0.25))
         assert process.kill() == -signal.SIGKILL
         kills += 1
     assert Started(train, folder).wait() == 0

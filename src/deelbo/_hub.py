@@ -41,5 +41,5 @@ def unknown(spec: str, name: str, known: list[str]) -> ValueError:
     """Return the error for a name that no model has, with the most similar names."""
     import difflib
 
-    near = difflib.get_close_matches(name, known, 5, 0.4) or known[:5]
+    near = known if len(known) <= 5 else difflib.get_close_matches(name, known, 5, 0.4) or known[:5]
     return ValueError(f"unknown model {spec!r}; there are {', '.join(near)}{', ...' if len(known) > len(near) else ''}")

@@ -75,7 +75,8 @@ class RunFolder:
         """
         path = self.path / "run.json"
         if not path.is_file():
-            raise FileNotFoundError(f"{self.path} is no run: there is no run.json in it")
+            reason = "there is no run.json in it" if self.path.is_dir() else "there is no such folder"
+            raise FileNotFoundError(f"{self.path} is no run: {reason}")
         run = read_json(path)
         if not isinstance(run, dict) or "schema" not in run or "status" not in run:
             raise ValueError(f"{path} does not describe a run")
@@ -150,8 +151,10 @@ class RunFolder:
             raise FileExistsError(f"{self.path} holds a finished run; choose a new folder")
         if status == "training":
             if differences := self.differences(settings, about):
-                lines = "\n  ".join(differences)
-                raise ValueError(f"{self.path} holds an unfinished run with other settings:\n  {lines}")
+                raise ValueError(
+                    f"{self.path} holds an unfinished run with other settings ({'; '.join(differences)}): "
+                    "continue it with its own settings, or choose a new folder"
+                )
             return True
         if self.path.exists() and not all(map(_left_over, self.path.iterdir())):
             raise FileExistsError(f"{self.path} holds something else than a run; choose a new folder")

@@ -40,7 +40,7 @@ def test_tensorboard_has_the_learned_values(image_run):
 def test_prior_variances_are_read():
     assert _variances("backbone=0.1, head=inf") == {"backbone": 0.1, "head": math.inf}
     for text in ("3", "head=", "head=1=2", "backbone:1"):
-        with pytest.raises(ValueError, match=f"--prior-variances {text}: write backbone=0.1,head=1"):
+        with pytest.raises(ValueError, match=f"prior_variances={text!r}: write GROUP=NUMBER"):
             _variances(text)
 
 
@@ -50,7 +50,7 @@ def test_what_a_run_learned_is_printed(image_run, capsys):
     printed = capsys.readouterr().out
     lines = [re.split(r"\s{2,}|\t", line.strip()) for line in printed.splitlines()]
     shown = {line[0]: line[-1] for line in lines}
-    assert shown["test balanced accuracy"] == "0.8765"
+    assert shown["test accuracy, mean over classes"] == "0.8765"
     assert shown["learning rate"] == f"{result.learning_rate:g}"
     assert shown["prior variance, head"] == f"{result.prior_variances['head']:.3g}"
     assert shown["σ posterior scale"] == f"{result.scale:.3g}"

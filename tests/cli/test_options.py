@@ -11,7 +11,7 @@ def test_numbers():
     assert options.numbers("rates", "0.1, 1e-3,2") == (0.1, 0.001, 2.0)
     assert options.numbers("seeds", "1,20", int) == (1, 20)
     for text in ("", "0.1;0.2", "1,,2", "many"):
-        with pytest.raises(ValueError, match=f"rates={text}: write numbers with commas"):
+        with pytest.raises(ValueError, match=f"rates={text}: write numbers separated by commas"):
             options.numbers("rates", text)
     with pytest.raises(ValueError, match=r"seeds=1\.5"):
         options.numbers("seeds", "1.5", int)

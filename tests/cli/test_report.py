@@ -18,8 +18,14 @@ def test_the_page_is_made_again_and_for_other_data(image_run, tmp_path):
 
 def test_a_test_on_training_rows_is_said(text_run, tmp_path, capsys):
     run = shutil.copytree(text_run / "run", tmp_path / "run")
+    stored = json.loads((run / "run.json").read_text())
+    stored["about"]["test_fraction"] = None  # as if nothing had been held out
+    (run / "run.json").write_text(json.dumps(stored))
     assert main(["report", str(run), "--data", str(text_run / "rows.csv")]) == 0
     assert "trained on are among these" in capsys.readouterr().err
+    page = (run / "report.html").read_text()
+    assert "these results are too good" in page
+    assert "On 24 examples" in page
 
 
 def test_an_unfinished_run_has_no_report(image_run, tmp_path, capsys):

@@ -2,6 +2,8 @@
 
 import math
 
+import pytest
+
 from deelbo.compare.page import _cards
 from deelbo.compare.results import markdown, summary
 from deelbo.compare.strategies.base import test_result as main_result

@@ -6,7 +6,7 @@ import pytest
 
 import deelbo
 from deelbo.events import Note
-from deelbo.jobs.evaluate import Reading, _trained_on, evaluate_job
+from deelbo.jobs.evaluate import Reading, _same_data, evaluate_job
 from shared.digits import quick
 
 
@@ -14,7 +14,8 @@ def test_other_columns_than_in_training(text_run, tmp_path):
     rows = (text_run / "rows.csv").read_text().replace("text,label", "body,topic")
     (tmp_path / "other.csv").write_text(rows)
     found = evaluate_job(text_run / "run", str(tmp_path / "other.csv"), 0, Reading(None, "body", "topic"))
-    expected = evaluate_job(text_run / "run", str(text_run / "rows.csv"), 0, Reading())
+    (tmp_path / "same.csv").write_text((text_run / "rows.csv").read_text())
+    expected = evaluate_job(text_run / "run", str(tmp_path / "same.csv"), 0, Reading())
     assert found["metrics"] == expected["metrics"]
     assert found["examples"] == 24
     with pytest.raises(ValueError, match='no column "text"'):
@@ -29,7 +30,7 @@ def test_unreadable_images_are_left_out_and_said(image_run, tmp_path):
     seen = []
     found = evaluate_job(image_run / "run", str(data), 0, Reading(skip_bad=True), seen.append)
     assert found["examples"] == 8
-    assert any("1 unreadable images were left out" in event.text for event in seen if isinstance(event, Note))
+    assert any("1 unreadable image left out" in event.text for event in seen if isinstance(event, Note))
 
 
 def test_networks_made_in_python_are_evaluated_there(tmp_path):
@@ -43,15 +44,24 @@ def test_the_training_data_are_recognised(tmp_path):
     data.mkdir()
     (tmp_path / "link").symlink_to(data)
     about = {"data": str(data)}
-    assert _trained_on(about, str(data))
-    assert _trained_on(about, str(tmp_path / "link"))
-    assert not _trained_on(about, str(tmp_path))
-    assert not _trained_on({"data": "cifar10"}, "cifar10")  # which has a test part of its own
+    assert _same_data(about, str(data))
+    assert _same_data(about, str(tmp_path / "link"))
+    assert not _same_data(about, str(tmp_path))
+    assert not _same_data({"data": "cifar10"}, "cifar10")  # which has a test part of its own
     (data / "test.csv").touch()
-    assert not _trained_on(about, str(data))
+    assert not _same_data(about, str(data))
     (data / "test.csv").unlink()
     (data / "test").mkdir()
-    assert not _trained_on(about, str(data))
+    assert not _same_data(about, str(data))
+
+
+def test_what_was_held_out_is_found_again(text_run):
+    seen = []
+    found = evaluate_job(text_run / "run", str(text_run / "rows.csv"), 0, Reading(), seen.append)
+    stored = deelbo.run_folder.RunFolder(text_run / "run").read()["metrics"]
+    assert found["metrics"] == pytest.approx(stored)
+    assert (found["examples"], found["trained_on"]) == (6, False)
+    assert any("held out for testing is used" in event.text for event in seen if isinstance(event, Note))
 
 
 def test_the_assessment_is_that_of_the_run(image_run):

@@ -39,7 +39,7 @@ def test_refusals(text_run, tmp_path):
     (tmp_path / "notes.txt").write_text("ball goal")
     for inputs, options, message in (
         (["x"], {"top": 0}, "top must be at least 1"),
-        (["x"], {"samples": -1}, "samples=-1 at least 0"),
+        (["x"], {"samples": -1}, "samples at least 0"),
         ([str(tmp_path / "none.csv")], {}, "no such file; texts come from a table, or from standard input by -"),
         ([str(tmp_path / "notes.txt")], {}, "a table of texts is a CSV, TSV, JSONL or Parquet file"),
         ([str(tmp_path / "other.jsonl")], {}, "row 2: no text"),

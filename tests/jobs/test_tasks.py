@@ -162,7 +162,10 @@ def test_wrong_data_are_one_clear_line(tmp_path, bert, refused):
     assert "contradicts" in refused("finetune", names, "--task", "regression", "--multilabel", *end)
     assert "all training targets are the same number" in refused("finetune", same, *end)
     line = refused("finetune", numbers, "--test-fraction", "0.001", *end)
-    assert line == "deelbo: --test-fraction 0.001 is 0 of 12 examples: at least 1 must be in each part"
+    assert (
+        line
+        == "deelbo: --test-fraction 0.001 would hold out 0 of 12 examples: test set and training set need at least 1"
+    )
     assert "choose between 1 and 12" in refused("finetune", numbers, "--train-size", "0", *end)
     assert not (tmp_path / "run").exists()
     folder = tmp_path / "parts"
@@ -183,7 +186,7 @@ def test_numbers_from_table_to_export(tmp_path, bert, run, refused):
     assert code == 0
     assert err.splitlines()[0] == "regression: 18 texts, 2 numbers (a, b), 6 to test on"
     assert "recognised as regression: several label columns" in err
-    assert "test rmse" in said
+    assert "test root mean squared error" in said
     assert "learned noise" in said
 
     assert run("evaluate", out, table, "--json")[1] == run("evaluate", out, table, "--label-column", "b,a", "--json")[1]

@@ -36,14 +36,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         message, code = _explain(error)
         if message is None:
             raise
-        print(f"deelbo: {message}", file=sys.stderr)
+        if message:  # none where the help was shown instead
+            print(f"deelbo: {message}", file=sys.stderr)
         return code
 
 
 def _explain(error: Exception) -> tuple[str | None, int]:
     """Return a line and an exit code for an error that the user can correct; no line for a bug in deelbo."""
     if (formatted := getattr(error, "format_message", None)) is not None:  # wrong options
-        return f"{formatted()} (--help lists the options)", 2
+        return (f"{formatted()} (--help lists the options)" if formatted() else ""), 2
     line = as_options("; ".join(part.strip() for part in str(error).splitlines() if part.strip()))
     if (code := getattr(error, "exit_code", None)) is not None:
         return line, code

@@ -11,6 +11,8 @@ from deelbo.cli import options
 from deelbo.cli.progress import RunProgress
 from deelbo.cli.wording import shown_number
 from deelbo.jobs.evaluate import Reading, evaluate_job
+from deelbo.metrics import metrics_of
+from deelbo.run_folder import RunFolder
 
 
 def evaluate(
@@ -30,8 +32,9 @@ def evaluate(
     with RunProgress(quiet) as progress:
         reading = Reading(data_dir, text_column, label_column, skip_bad)
         metrics = evaluate_job(run, data, samples, reading, progress)["metrics"]
+    known = metrics_of(RunFolder(run).read()["settings"]["likelihood"])
     if as_json:
         print(json.dumps(metrics))
     else:
         for name, value in metrics.items():
-            print(f"{name.replace('_', ' '):22} {shown_number(value)}")
+            print(f"{known[name].title:33} {shown_number(value)}")

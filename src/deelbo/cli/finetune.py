@@ -15,6 +15,7 @@ from deelbo.cli.progress import RunProgress
 from deelbo.cli.wording import shown_number
 from deelbo.errors import Interrupted
 from deelbo.jobs.finetune import Metrics, finetune_job
+from deelbo.metrics import metrics_of
 from deelbo.optimizers import OPTIMIZERS
 from deelbo.priors import PRIORS
 from deelbo.result import Result
@@ -113,14 +114,15 @@ def finetune(
 
 def _show(result: Result, metrics: Metrics | None, out: Path) -> None:
     """Print test results, learned values and speed of a run, and the path of its report in full."""
-    rows = [(f"test {name.replace('_', ' ')}", shown_number(value)) for name, value in (metrics or {}).items()]
+    titles = {name: metric.title for name, metric in metrics_of(result.likelihood.name).items()}
+    rows = [(f"test {titles[name]}", shown_number(value)) for name, value in (metrics or {}).items()]
     rows.append(("learning rate", f"{result.learning_rate:g}"))
     rows += [(f"prior variance, {name}", f"{variance:.3g}") for name, variance in result.prior_variances.items()]
     for name, title in {**result.likelihood.learned_titles, **_titles(result)}.items():
         rows.append((title, f"{result.learned[name]:.3g}"))
     speed = result.speed
     rows += [
-        ("objective", f"{result.objective:.6g}"),
+        ("objective per example", f"{result.objective / result.objective_scale:.4f} (larger is better)"),
         ("examples per second", f"{speed['examples_per_second']:.1f}"),
         ("time outside the network", f"{speed['outside_network']:.0%} (data {speed['data']:.1%})"),
         ("report", str(out / "report.html")),

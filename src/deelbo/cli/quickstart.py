@@ -11,10 +11,12 @@ from rich.console import Console
 from rich.table import Table
 
 from deelbo._extras import require
-from deelbo._wording import some_of
+from deelbo._wording import duration, some_of
 from deelbo.cli import options
 from deelbo.cli.progress import RunProgress
 from deelbo.data import stratified_subset
+from deelbo.errors import Interrupted
+from deelbo.events import Note
 from deelbo.jobs.finetune import finetune_job
 from deelbo.result import Result, load
 from deelbo.run_folder import RunFolder
@@ -22,6 +24,7 @@ from deelbo.specs import DataSpec, ModelSpec
 from deelbo.training.device import Execution
 
 TRAIN, TEST = 100, 500  # numbers of images
+INTRODUCTIONS = {"elbo": "first the textbook objective, to compare with", "de-elbo": "now deelbo's own objective"}
 SETTINGS = {"steps": 120, "batch_size": 32, "learning_rates": (0.1, 0.01)}
 
 
@@ -44,14 +47,18 @@ def quickstart(
             rows[method] = load(folder.path), folder.read()["metrics"]
             continue
         with RunProgress(quiet, title=f"{method}: ") as progress:
-            rows[method] = finetune_job(
-                DataSpec(str(data), flip=False),
-                ModelSpec("offline:efficientnet_lite0", image_size=64),
-                {**SETTINGS, "method": method},
-                folder.path,
-                execution=Execution(device="cpu"),
-                listener=progress,
-            )
+            progress(Note(INTRODUCTIONS[method]))
+            try:
+                rows[method] = finetune_job(
+                    DataSpec(str(data), flip=False),
+                    ModelSpec("offline:efficientnet_lite0", image_size=64),
+                    {**SETTINGS, "method": method},
+                    folder.path,
+                    execution=Execution(device="cpu"),
+                    listener=progress,
+                )
+            except KeyboardInterrupt:
+                raise Interrupted("interrupted; the same command continues") from None
     _show(rows, out, time.monotonic() - start)
 
 
@@ -94,11 +101,15 @@ def _show(rows: dict[str, tuple[Result, Any]], out: Path, seconds: float) -> Non
     console = Console(soft_wrap=True, highlight=False, markup=False)
     console.print(table)
     console.print(
-        "λ, τ: learned prior variances of backbone and head; σ: learned scale of the posterior. For the ELBO (κ = 1) "
-        "the price of moving 3.4 million weights outweighs 100 images, and the noise σ drowns what was pretrained; "
-        "with the likelihood emphasized by κ = D/N the same network learns them, and its regularisation too."
+        f"From the same {TRAIN} images, without a validation set: the textbook objective (elbo) reaches "
+        f"{rows['elbo'][1]['accuracy']:.0%}, deelbo's (de-elbo) {rows['de-elbo'][1]['accuracy']:.0%}. "
+        "λ and τ are the strengths of the regularisation that were learned on the way (prior variances of backbone and "
+        "classifier), σ is the learned noise of the weights, κ how much the images count."
     )
-    console.print(f"Look at {out / 'de-elbo' / 'report.html'}. That took {seconds:.0f} s.")
+    console.print(f"Look at {out / 'de-elbo' / 'report.html'}. That took {duration(seconds)}.")
     console.print(
-        "Your own data: deelbo finetune FOLDER --model timm:resnet50 --out my-run   (FOLDER/train/CLASS/*.jpg)"
+        "Your own photographs, sorted into one folder for each class, such as photos/cat/1.jpg:\n"
+        "  source .venv/bin/activate   # where `make quickstart` has installed the command\n"
+        "  deelbo finetune photos --model offline:efficientnet_lite0 --image-size 128 --steps 200 --batch-size 32 "
+        "--test-fraction 0.2 --out my-run"
     )

@@ -164,6 +164,8 @@ def split(data: Data, train_size: int | None, test_fraction: float | None, seed:
                 f"test_fraction={test_fraction:g} would hold out {number} of {len(train)} examples: test set and "
                 f"training set need at least {least}"
             )
+        if single := [data.targets.names[group] for group, count in Counter(strata).items() if count == 1]:
+            raise ValueError(f"test_fraction={test_fraction:g}: there is a single example of class {some_of(single)}")
         held_out = set(stratified_subset(strata, number, seed))
         test = train.take(sorted(held_out))
         train = train.take(i for i in range(len(train)) if i not in held_out)

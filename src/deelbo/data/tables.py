@@ -92,7 +92,8 @@ def assemble(
     if task is None:
         task, reason = recognise_task(train.labels)
         if task != "classification" or reason != "labels are names":
-            notes.append(f"recognised as {task}: {reason}; task=... sets another task")
+            other = "regression" if task == "classification" else "classification"
+            notes.append(f"recognised as {task}: {reason}; if that is wrong, say task={other!r}")
     bad_rows: dict[str, Any] = {"skip_bad": skip_bad, "notes": notes, "skipped": skipped}
     parts = [None if rows is None else _whole_rows(kind, rows, task, **bad_rows) for rows in (train, test)]
     assert parts[0] is not None

@@ -95,7 +95,8 @@ def recognise_task(raw: RawLabels) -> tuple[str, str]:
     if not all(number.is_integer() for number in numbers):
         return "regression", "labels are numbers with decimals"
     different = len(set(numbers))
-    if different > FEW_CLASSES and different > len(flat) / 10:
+    many, mostly_single = different > FEW_CLASSES and different > len(flat) / 10, different > max(5, len(flat) / 2)
+    if many or mostly_single:
         return "regression", f"labels are {different} different whole numbers"
     if len(numbers) < len(flat):
         return "classification", "labels are names"

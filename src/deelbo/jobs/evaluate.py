@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
 from deelbo import events
 from deelbo._wording import counted
-from deelbo.data import load_labelled
+from deelbo.data import Examples, load_labelled, split
 from deelbo.report import assess
 from deelbo.result import load
 from deelbo.run_folder import RunFolder
+from deelbo.specs import DataSpec
 
 
 @dataclass(frozen=True)
@@ -50,23 +51,37 @@ def evaluate_job(
     reader = result.reader
     if reader is None:
         raise ValueError("this run's network was made in Python: evaluate it there, by result.evaluate(dataset)")
-    if _trained_on(about, data):
+    columns = {
+        "text_column": reading.text_column or about.get("text_column", "text"),
+        "label_column": reading.label_column or about.get("label_column", "label"),
+    }
+    held_out = _held_out(about, data, result.settings.seed, reading) if _same_data(about, data) else None
+    if held_out is not None:
+        listener(events.Note(f"the part of {data} that the run held out for testing is used"))
+        examples = held_out
+    else:
+        options = {"data_dir": reading.data_dir, "skip_bad": reading.skip_bad, **columns}
+        examples = load_labelled(data, reader.kind, reader.targets, **options)
+    trained_on = held_out is None and _same_data(about, data)
+    if trained_on:
         listener(events.Note(f"{data} has no test part: examples that the run was trained on are among these"))
-    examples = load_labelled(
-        data,
-        reader.kind,
-        reader.targets,
-        data_dir=reading.data_dir,
-        text_column=reading.text_column or about.get("text_column", "text"),
-        label_column=reading.label_column or about.get("label_column", "label"),
-        skip_bad=reading.skip_bad,
-    )
     dataset = reader.dataset(examples, reading.skip_bad, events.stage(listener, "reading"))
     if reader.bad:
         listener(events.Note(f"{counted(len(reader.bad), 'unreadable image')} left out, such as {reader.bad[0]}"))
-    return assess(result, dataset, samples, events.stage(listener, "testing"))
+    return {**assess(result, dataset, samples, events.stage(listener, "testing")), "trained_on": trained_on}
 
 
-def _trained_on(about: dict[str, Any], data: str) -> bool:
+def _same_data(about: dict[str, Any], data: str) -> bool:
+    """Tell whether a run was trained on these data, and they have no test part of their own."""
     same = Path(data).exists() and Path(data).resolve() == Path(about.get("data", "")).resolve()
     return same and not (Path(data) / "test").is_dir() and not list(Path(data).glob("test.*"))
+
+
+def _held_out(about: dict[str, Any], data: str, seed: int, reading: Reading) -> Examples | None:
+    """Return the examples that a run with `test_fraction` held out, if its training examples are found again."""
+    if about.get("test_fraction") is None:
+        return None
+    names = [field.name for field in fields(DataSpec) if field.name in about]
+    spec = replace(DataSpec(**{name: about[name] for name in names}), data=data, skip_bad=reading.skip_bad)
+    parts = split(spec.read(), spec.train_size, spec.test_fraction, seed)
+    return parts.test if parts.fingerprint() == about.get("fingerprint") else None

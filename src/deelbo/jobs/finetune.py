@@ -102,9 +102,12 @@ class _Job:
             self.listener(events.Note(f"continuing the unfinished run in {self.folder.path}"))
         weights = sum(p.numel() for p in network.parameters() if p.requires_grad)
         batch_size = min(self.settings.batch_size, len(self.data.train))
+        planned, rates = planned_steps(self.settings), len(self.settings.learning_rates)
         summary = f"{self.settings.method}, {self.settings.steps} steps of {batch_size}"
+        if rates > 1:
+            summary += f", {rates} learning rates: {planned} steps in all"
         summary = f"{reader.spec}, {weights:,} weights; {summary}"
-        self.listener(events.TrainingPlanned(summary, planned_steps(self.settings), batch_size))
+        self.listener(events.TrainingPlanned(summary, planned, batch_size))
         run = TrainingRun(
             network=network,
             sets=sets,

@@ -108,6 +108,8 @@ def _gather(
                     raise ValueError(f"{path}, row {i + 1}: no text")
                 items.append(str(row[text_column]))
                 columns.append(row)
+        elif path.is_file() and is_table(path):
+            raise ValueError(f"{path} is a table, but the network of this run takes images")
         else:
             files = images_below(path)[0] if path.is_dir() else [path]
             items += files

@@ -50,7 +50,7 @@ def load_model(
     prefix, _, name = spec.partition(":")
     if not prefix or not name:
         choices = ", ".join([*(f"{source}:NAME" for source in MODEL_SOURCES), "package.module:factory"])
-        raise ValueError(f"unknown model {spec!r}: it is one of {choices}")
+        raise ValueError(f"unknown model {spec!r}: it is one of {choices}, such as timm:{name or prefix or 'resnet50'}")
     if image_size is not None and image_size < 8:
         raise ValueError(f"image_size={image_size}: images have at least 8 pixels")
     if weights is not None and not Path(weights).is_file():
