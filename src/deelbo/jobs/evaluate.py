@@ -79,7 +79,8 @@ def _same_data(about: dict[str, Any], data: str) -> bool:
 
 def _held_out(about: dict[str, Any], data: str, seed: int, reading: Reading) -> Examples | None:
     """Return the examples that a run with `test_fraction` held out, if its training examples are found again."""
-    if about.get("test_fraction") is None:
+    others = (reading.text_column, about.get("text_column")), (reading.label_column, about.get("label_column"))
+    if about.get("test_fraction") is None or any(wanted not in (None, trained) for wanted, trained in others):
         return None
     names = [field.name for field in fields(DataSpec) if field.name in about]
     spec = replace(DataSpec(**{name: about[name] for name in names}), data=data, skip_bad=reading.skip_bad)
