@@ -189,7 +189,8 @@ def test_numbers_from_table_to_export(tmp_path, bert, run, refused):
     assert "test root mean squared error" in said
     assert "learned noise" in said
 
-    assert run("evaluate", out, table, "--json")[1] == run("evaluate", out, table, "--label-column", "b,a", "--json")[1]
+    other = write_csv(tmp_path / "other.csv", ("text", "a", "b"), rows)
+    assert run("evaluate", out, other, "--json")[1] == run("evaluate", out, other, "--label-column", "b,a", "--json")[1]
     assert "1 number for each example, but the run predicts 2: a, b" in refused(
         "evaluate", out, table, "--label-column", "a"
     )
