@@ -82,3 +82,14 @@ def test_every_file_with_logic_has_a_file_of_tests():
         assert path.is_file(), f"{name} has no {mirror}"
         names = [node.name for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.FunctionDef)]
         assert any(found.startswith("test_") for found in names), f"{mirror} has no test"
+
+
+def test_more_than_five_arguments_go_by_keyword():
+    """Commands are called by typer, by name; the callbacks of a pass over the weights by position, and nobody else."""
+    for path in SOURCE.rglob("*.py"):
+        if path.parent.name == "cli":
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef) and node.name != "task":
+                names = [a.arg for a in node.args.posonlyargs + node.args.args if a.arg not in ("self", "cls")]
+                assert len(names) <= 5, f"{path.relative_to(SOURCE)}: {node.name} takes {len(names)} by position"
