@@ -9,8 +9,8 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 import deelbo
-from deelbo.finetuning import TrainingRun
 from deelbo.likelihoods import Gaussian
+from deelbo.training_run import TrainingRun
 
 X = torch.randn(40, 3, generator=torch.Generator().manual_seed(0))
 Y = 2 * X[:, 0] + 1

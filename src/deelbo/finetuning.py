@@ -1,34 +1,24 @@
-"""`finetune`: from a network and a dataset to a trained network whose regularisation was learned."""
+"""One call from a network and a dataset to a trained network whose regularisation was learned."""
 
 from __future__ import annotations
 
-import copy
 import warnings
-from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
 from deelbo import events
 from deelbo._head import Head
-from deelbo._modules import eval_mode, trainable, unwrap
-from deelbo._seeds import own_randomness
-from deelbo.errors import AllDivergedError
-from deelbo.likelihoods import LIKELIHOODS, Likelihood, recognise_likelihood
-from deelbo.models import InputReader
+from deelbo.likelihoods import recognise_likelihood
 from deelbo.result import Result
 from deelbo.run_folder import RunFolder
-from deelbo.training.batches import Inputs, fetch, kind_of, labels_of, network_output
+from deelbo.training.batches import kind_of
 from deelbo.training.device import Execution
-from deelbo.training.loop import Candidate
-from deelbo.training.method import METHODS, Method, MethodInputs
-from deelbo.training.search import MemoryStore, Search, Store
-from deelbo.training.settings import Settings, settings_for
+from deelbo.training.settings import settings_for
+from deelbo.training_run import TrainingRun, TrainingSets, about_run
 
 
 def finetune(
@@ -111,231 +101,3 @@ def finetune(
 def _maybe_labels(targets: Tensor) -> bool:
     """Tell whether targets look like several labels: rows of 0 and 1."""
     return targets.ndim == 2 and targets.shape[1] > 1 and bool(((targets == 0) | (targets == 1)).all())
-
-
-def about_run(settings: Settings, execution: Execution) -> dict[str, Any]:
-    """Return what else must be the same when a run is continued: the precision, and the content of the prior's file."""
-    fingerprint = settings.prior_recipe().fingerprint()
-    return {"precision": execution.precision, **({} if fingerprint is None else {"prior_file": fingerprint})}
-
-
-@dataclass(frozen=True)
-class FirstOutputs:
-    """Inputs and labels of the first few examples, and what the network gives for them."""
-
-    inputs: Inputs
-    labels: Tensor
-    outputs: Tensor
-
-
-@dataclass(frozen=True)
-class TrainingSets:
-    """The training examples with and without augmentation.
-
-    Args:
-        augmented: Training examples with augmentation, if there is any.
-        plain: The same examples without augmentation.
-
-    Raises:
-        ValueError: If there are no examples, or the two sets have different sizes.
-    """
-
-    augmented: Dataset
-    plain: Dataset
-
-    def __post_init__(self) -> None:
-        number, plain = len(self.augmented), len(self.plain)  # type: ignore[arg-type]
-        if number == 0:
-            raise ValueError("the training set is empty")
-        if number != plain:
-            raise ValueError(f"plain_train_set has {plain} examples, and train_set {number}")
-
-    @property
-    def number(self) -> int:
-        """N, the number of training examples."""
-        return len(self.plain)  # type: ignore[arg-type]
-
-    def first_outputs(self, network: nn.Module, accelerator: Any) -> FirstOutputs:
-        """Run a network on the first examples, two of them because some networks cannot take a batch of one."""
-        with (
-            own_randomness(accelerator.device),
-            torch.no_grad(),
-            accelerator.autocast(),
-            eval_mode(network),
-        ):
-            inputs, labels = fetch(self.plain, range(min(2, self.number)), accelerator.device)
-            return FirstOutputs(inputs, labels, network_output(network, inputs))
-
-
-@dataclass
-class TrainingRun:
-    """Trains a network: the search over learning rates, with its state in a folder or in memory.
-
-    Args:
-        network: The network with its pretrained weights.
-        sets: Training examples.
-        settings: Settings of the run.
-        execution: Device, precision, tracker and interval of checkpoints.
-        head: Name of the classifier; found automatically in most networks if None.
-        folder: Folder of the run, already checked and locked; None to keep everything in memory.
-        resumed: Whether an unfinished run in the folder is continued.
-        about: Facts about the run, beside its settings, that `run.json` keeps.
-        reader: Reader of the network's inputs; stored so that the run's folder is enough to use the network.
-        listener: Called with the events of the search.
-    """
-
-    network: nn.Module
-    sets: TrainingSets
-    settings: Settings
-    execution: Execution = field(default_factory=Execution)
-    head: Head = None
-    folder: RunFolder | None = None
-    resumed: bool = False
-    about: Mapping[str, Any] = field(default_factory=dict)
-    reader: InputReader | None = None
-    listener: events.Listener = events.ignore
-
-    def train(self) -> Result:
-        """Train all candidates and return the best one.
-
-        Raises:
-            ValueError: If the network does not fit the data or the settings.
-            AllDivergedError: If every learning rate diverged.
-        """
-        self._accelerator = self.execution.accelerator(None if self.folder is None else self.folder.path)
-        network = self.network.to(self._accelerator.device)
-        self._likelihood, self._num_outputs = self._make_likelihood(network)
-        self._recipe = self.settings.prior_recipe()
-        self._warn(self._make_method(network))  # so that it refuses bad settings before anything is written
-        self._recipe.start(network, self.head)
-        with self._accelerator.main_process_first():
-            initial = self._initial_state(network)
-        if self.execution.log is not None:
-            self._accelerator.init_trackers("log")
-        try:
-            return self._search(network, initial)
-        finally:
-            if self.execution.log is not None:
-                self._accelerator.end_training()
-
-    def _make_likelihood(self, network: nn.Module) -> tuple[Likelihood, int]:
-        few = self.sets.first_outputs(network, self._accelerator)
-        likelihood = LIKELIHOODS[self.settings.likelihood].for_training(self.settings.class_weights)
-        likelihood.check(few.outputs, few.labels)
-        num_outputs = few.outputs.numel() // len(few.outputs)
-        if likelihood.needs_targets:
-            likelihood.fit(labels_of(self.sets.plain), num_outputs)
-        return likelihood.to(self._accelerator.device), num_outputs
-
-    def _make_method(self, network: nn.Module, likelihood: Likelihood | None = None) -> Method:
-        """Return the method for a network at its initial state."""
-        inputs = MethodInputs(
-            network=network,
-            prior=self._recipe.make(network, self.head),
-            likelihood=likelihood or self._likelihood,
-            num_data=self.sets.number,
-            num_outputs=self._num_outputs,
-            settings=self.settings,
-        )
-        return METHODS[self.settings.method].make(inputs)
-
-    def _warn(self, method: Method) -> None:
-        num_params = sum(group.num_params for group in method.prior.named_groups().values())
-        kappa = method.objective_scale / self.sets.number
-        for warning in self._likelihood.warnings(kappa, num_params, self.sets.number, self._num_outputs):
-            warnings.warn(warning, stacklevel=4)
-
-    def _initial_state(self, network: nn.Module) -> dict[str, Tensor]:
-        """Return the weights that every candidate starts from; those of an interrupted run from its folder."""
-        initial = copy.deepcopy(network.state_dict())
-        if self.folder is None:
-            return initial
-        if self.resumed:
-            return self.folder.initial_state()
-        if self._accelerator.is_main_process:
-            self.folder.begin(self.settings, self.about, initial)
-        return initial
-
-    def _search(self, network: nn.Module, initial: dict[str, Tensor]) -> Result:
-        accelerator = self._accelerator
-        called = accelerator.prepare_model(network) if accelerator.num_processes > 1 else network
-
-        def make_candidate(rate: float) -> Candidate:
-            network.load_state_dict(initial)
-            likelihood = copy.deepcopy(self._likelihood)
-            return Candidate(
-                called,
-                method=self._make_method(called, likelihood),
-                likelihood=likelihood,
-                train_set=self.sets.augmented,
-                plain_set=self.sets.plain,
-                learning_rate=rate,
-                settings=self.settings,
-                accelerator=accelerator,
-            )
-
-        writes = accelerator.is_main_process
-        store: Store = MemoryStore() if self.folder is None else self.folder.checkpoints(writes)
-        search = Search(self.settings, make_candidate, store, self.execution.checkpoint_seconds, self.listener)
-        try:
-            with own_randomness(accelerator.device):
-                rate, state = search.run()
-        except AllDivergedError:
-            if self.folder is not None and writes:
-                self.folder.abandon()
-            raise
-        winner = make_candidate(rate)
-        winner.restore(state)
-        notes = [stored[1] for r in self.settings.learning_rates if (stored := store.get(r)) is not None]
-        for remark in winner.likelihood.remarks():
-            warnings.warn(remark, stacklevel=5)
-        result = self._result(winner, search.values, notes)
-        accelerator.wait_for_everyone()
-        if self.folder is not None and writes:
-            result.write(self.folder, self.about)
-        return result
-
-    def _result(self, winner: Candidate, values: dict[int, dict[float, float]], notes: list[dict[str, Any]]) -> Result:
-        """Sum up a search: its best candidate, and the histories of all."""
-        network, method = unwrap(winner.network), winner.method
-        return Result(
-            model=network.eval(),
-            settings=self.settings,
-            likelihood=winner.likelihood.cpu(),
-            learning_rate=winner.learning_rate,
-            objective=values[self.settings.steps][winner.learning_rate],
-            objective_scale=method.objective_scale,
-            prior_variances=method.prior.variances,
-            learned=_beside_variances({**winner.likelihood.learned(), **method.learned()}),
-            history=[row for note in notes for row in note["history"]],
-            values=values,
-            num_data=self.sets.number,
-            num_params=sum(p.numel() for p in trainable(network).values()),
-            speed=_speed([note["clock"] for note in notes]),
-            reader=self.reader,
-        )
-
-
-def _beside_variances(learned: dict[str, float]) -> dict[str, float]:
-    """Return the learned numbers without the prior variances, which a result has in a field of their own."""
-    return {name: value for name, value in learned.items() if not name.startswith("variance_")}
-
-
-def _speed(clocks: Iterable[dict[str, float]]) -> dict[str, float]:
-    """Return the speed of training, from the clocks of all candidates.
-
-    Returns:
-        "examples_per_second" of training steps; "outside_network", the share of those steps that is spent outside the
-        forward and backward passes (data, noise, prior, optimizer); "data", the part of that for data; "seconds" of
-        steps and "seconds_objective" of estimates of the objective.
-    """
-    clocks = list(clocks)
-    total = {name: sum(clock[name] for clock in clocks) for name in clocks[0]}
-    steps = max(total["steps"], 1e-9)
-    return {
-        "examples_per_second": total["examples"] / steps,
-        "outside_network": 1 - total["network"] / steps,
-        "data": total["data"] / steps,
-        "seconds": total["steps"],
-        "seconds_objective": total["objective"],
-    }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -87,9 +88,12 @@ def kappa_chart(rows: Sequence[dict[str, Any]], metric: Metric) -> str:
 def _show_times(axes: Any) -> None:
     """Label the time axis in seconds, minutes and hours."""
     low, high = axes.get_xlim()
-    round_ones = [n * unit for unit in (1, 10, 60, 600, 3600, 36000, 360000) for n in (1, 2, 3, 5)]
-    chosen = sorted({second for second in round_ones if low <= second <= high})
-    while len(chosen) > 7:
-        chosen = chosen[::2]
+    roundest_first = [n * unit for n in (1, 3, 2, 5) for unit in (1, 10, 60, 600, 3600, 36000, 360000)]
+    apart = 0.12 * math.log(high / low)  # or the labels would overlap
+    chosen: list[float] = []
+    for second in roundest_first:
+        if low <= second <= high and all(abs(math.log(second / other)) > apart for other in chosen):
+            chosen.append(second)
+    chosen.sort()
     axes.minorticks_off()
     axes.set_xticks(chosen or [low, high], [duration(second) for second in chosen or [low, high]])

@@ -23,7 +23,6 @@ from deelbo.compare.records import Record, Records
 from deelbo.data import Data, Examples, Targets, split, stratified_subset
 from deelbo.data.images import ImageSet, ImageStore
 from deelbo.errors import AllDivergedError
-from deelbo.finetuning import TrainingRun, TrainingSets, about_run
 from deelbo.laplace import Conditional, conditional_likelihood, laplace_posterior
 from deelbo.models import InputReader
 from deelbo.priors import GaussianPrior
@@ -33,6 +32,7 @@ from deelbo.specs import DataSpec, ModelSpec
 from deelbo.training.batches import in_order, labels_of, network_output
 from deelbo.training.device import Execution
 from deelbo.training.search import planned_steps
+from deelbo.training_run import TrainingRun, TrainingSets, about_run
 
 BATCH = 64  # batch size in tests
 

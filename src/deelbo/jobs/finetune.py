@@ -13,7 +13,6 @@ from deelbo._wording import counted
 from deelbo.data import Data, split
 from deelbo.data.images import ImageSet
 from deelbo.data.texts import TextSet
-from deelbo.finetuning import TrainingRun, TrainingSets, about_run
 from deelbo.models import InputReader
 from deelbo.report import assess, write_report
 from deelbo.result import Result, load
@@ -22,6 +21,7 @@ from deelbo.specs import DataSpec, ModelSpec
 from deelbo.training.device import Execution
 from deelbo.training.search import planned_steps
 from deelbo.training.settings import Settings, settings_for
+from deelbo.training_run import TrainingRun, TrainingSets, about_run
 
 Metrics = dict[str, float]
 
