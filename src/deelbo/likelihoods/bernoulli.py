@@ -92,9 +92,9 @@ class Bernoulli(Likelihood):
         for row in prediction.tolist():
             probabilities = dict(zip(names, row, strict=True))
             chosen = {name: p for name, p in probabilities.items() if p > 0.5}
-            each = {f"probability_{name}": round(p, 6) for name, p in probabilities.items()}
             shown = tuple(f"{name} {p:.4f}" for name, p in chosen.items()) or ("(no label)",)
-            columns = {"predicted": "|".join(chosen), **each}
+            columns = {"predicted": "|".join(chosen)}
+            columns |= {f"probability_{name}": round(p, 6) for name, p in probabilities.items()}
             rows.append(PredictedRow(columns, {"probabilities": probabilities}, shown))
         return rows
 
