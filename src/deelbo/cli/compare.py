@@ -40,7 +40,10 @@ def compare(
     priors: Annotated[str, typer.Option(help=f"Priors, separated by commas. {PRIORS.help()}")] = "l2-sp",
     kappas: Annotated[
         options.Text,
-        options.option("Values of kappa for de-elbo: numbers, D/N, or sweep (ten from 1 to D); D/N if not given."),
+        options.option(
+            "Values of kappa for de-elbo: numbers, D/N, or sweep (ten from 1 to D); D/N if not given.",
+            panel=options.EXPERT,
+        ),
     ] = None,
     records: Annotated[
         Path | None,
@@ -59,23 +62,40 @@ def compare(
         str, typer.Option(help="Candidates for the learning rate, separated by commas, for all methods except map-bo.")
     ] = "0.1,0.01,0.001,0.0001",
     lr_search: Annotated[
-        str, typer.Option(help="How de-elbo and elbo choose the learning rate: race or grid.")
+        str,
+        typer.Option(
+            rich_help_panel=options.EXPERT, help="How de-elbo and elbo choose the learning rate: race or grid."
+        ),
     ] = "race",
     strengths: Annotated[
-        str, typer.Option(help="Candidates for the strengths alpha/N and beta/N of map-grid and la-clml.")
+        str,
+        typer.Option(
+            rich_help_panel=options.EXPERT,
+            help="Candidates for the strengths alpha/N and beta/N of map-grid and la-clml.",
+        ),
     ] = "0.01,0.001,0.0001,1e-5,1e-6,0",
     ptyl_variances: Annotated[
-        options.Text, options.option("Candidates for lambda with the prior ptyl; 1,10,...,1e9 if not given.")
+        options.Text,
+        options.option("Candidates for lambda with the prior ptyl; 1,10,...,1e9 if not given.", panel=options.EXPERT),
     ] = None,
     bo_iterations: Annotated[
-        int | None, options.option("Number of runs of a search by map-bo; 35 for images and 11 for texts if not given.")
+        int | None,
+        options.option(
+            "Number of runs of a search by map-bo; 35 for images and 11 for texts if not given.", panel=options.EXPERT
+        ),
     ] = None,
     bo_runs: Annotated[
-        int, typer.Option(help="Number of repetitions of the search by map-bo, from other random starts.")
+        int,
+        typer.Option(
+            rich_help_panel=options.EXPERT,
+            help="Number of repetitions of the search by map-bo, from other random starts.",
+        ),
     ] = 1,
-    clml_samples: Annotated[int, typer.Option(help="Number of draws at each temperature of la-clml.")] = 20,
+    clml_samples: Annotated[
+        int, typer.Option(rich_help_panel=options.EXPERT, help="Number of draws at each temperature of la-clml.")
+    ] = 20,
     temperatures: Annotated[
-        str, typer.Option(help="Candidates for the temperature of la-clml.")
+        str, typer.Option(rich_help_panel=options.EXPERT, help="Candidates for the temperature of la-clml.")
     ] = "1,0.1,0.01,0.001,0.0001",
     steps: options.Steps = None,
     batch_size: options.BatchSize = None,

@@ -32,39 +32,78 @@ def finetune(
     class_weights: options.ClassWeights = "none",
     head: options.Head = None,
     weights: options.Weights = None,
-    method: Annotated[str, typer.Option(help=f"Method of regularisation. {METHODS.help()}")] = "de-elbo",
-    prior: Annotated[str, typer.Option(help=f"Prior over the weights. {PRIORS.help()}")] = "l2-sp",
-    rank: Annotated[int, typer.Option(help="Number of deviations of the source task that the prior ptyl uses.")] = 5,
+    method: Annotated[
+        str, typer.Option(rich_help_panel=options.EXPERT, help=f"Method of regularisation. {METHODS.help()}")
+    ] = "de-elbo",
+    prior: Annotated[
+        str, typer.Option(rich_help_panel=options.EXPERT, help=f"Prior over the weights. {PRIORS.help()}")
+    ] = "l2-sp",
+    rank: Annotated[
+        int,
+        typer.Option(
+            rich_help_panel=options.EXPERT, help="Number of deviations of the source task that the prior ptyl uses."
+        ),
+    ] = 5,
     diagonal: Annotated[
-        float, typer.Option(help="Number that the prior ptyl adds to the diagonal of its covariance.")
+        float,
+        typer.Option(
+            rich_help_panel=options.EXPERT, help="Number that the prior ptyl adds to the diagonal of its covariance."
+        ),
     ] = 0.1,
     prior_variances: Annotated[
         options.Text,
-        options.option("Fixed prior variances for method map, such as backbone=0.1,head=1; inf for no penalty."),
+        options.option(
+            "Fixed prior variances for method map, such as backbone=0.1,head=1; inf for no penalty.",
+            panel=options.EXPERT,
+        ),
     ] = None,
     kappa: Annotated[
         float | None,
-        options.option("Emphasis of the data in de-elbo; weights divided by examples (D/N), at least 1, if not given."),
+        options.option(
+            "Emphasis of the data in de-elbo; weights divided by examples (D/N), at least 1, if not given.",
+            panel=options.EXPERT,
+        ),
     ] = None,
     learning_rates: Annotated[
         str, typer.Option(help="Candidates for the learning rate, separated by commas.")
     ] = "0.1,0.01,0.001,0.0001",
     lr_search: Annotated[
-        str, typer.Option(help="How to choose the learning rate: race drops candidates early, grid trains all in full.")
+        str,
+        typer.Option(
+            rich_help_panel=options.EXPERT,
+            help="How to choose the learning rate: race drops candidates early, grid trains all in full.",
+        ),
     ] = "race",
     steps: options.Steps = None,
     batch_size: options.BatchSize = None,
-    optimizer: Annotated[str, typer.Option(help=f"Optimizer of the training. {OPTIMIZERS.help()}")] = "sgd",
-    momentum: Annotated[float, typer.Option(help="Momentum of the optimizer sgd.")] = 0.9,
+    optimizer: Annotated[
+        str, typer.Option(rich_help_panel=options.EXPERT, help=f"Optimizer of the training. {OPTIMIZERS.help()}")
+    ] = "sgd",
+    momentum: Annotated[
+        float, typer.Option(rich_help_panel=options.EXPERT, help="Momentum of the optimizer sgd.")
+    ] = 0.9,
     clip: Annotated[
-        float, typer.Option(help="Largest norm of the gradient, which is clipped at it; 0 for no limit.")
+        float,
+        typer.Option(
+            rich_help_panel=options.EXPERT, help="Largest norm of the gradient, which is clipped at it; 0 for no limit."
+        ),
     ] = 1.0,
-    init_scale: Annotated[float, typer.Option(help="Initial value of the posterior's scale.")] = 1e-4,
+    init_scale: Annotated[
+        float, typer.Option(rich_help_panel=options.EXPERT, help="Initial value of the posterior's scale.")
+    ] = 1e-4,
     samples: Annotated[
-        int, typer.Option(help="Number of draws from the posterior for the final estimate of the objective.")
+        int,
+        typer.Option(
+            rich_help_panel=options.EXPERT,
+            help="Number of draws from the posterior for the final estimate of the objective.",
+        ),
     ] = 10,
     refresh_batch_norm: Annotated[
-        bool, typer.Option(help="Estimate batch-normalisation statistics anew after training and for the objective.")
+        bool,
+        typer.Option(
+            rich_help_panel=options.EXPERT,
+            help="Estimate batch-normalisation statistics anew after training and for the objective.",
+        ),
     ] = True,
     train_size: Annotated[
         int | None, options.option("Number of training examples to use, a random subset; all if not given.")
@@ -80,7 +119,9 @@ def finetune(
     skip_bad: options.SkipBad = False,
     device: options.Device = None,
     precision: options.Precision = "no",
-    log: Annotated[options.Text, options.option("Name of a tracker for the curves, such as tensorboard.")] = None,
+    log: Annotated[
+        options.Text, options.option("Name of a tracker for the curves, such as tensorboard.", panel=options.EXPERT)
+    ] = None,
     checkpoint_seconds: options.CheckpointSeconds = 60.0,
     quiet: options.Quiet = False,
 ) -> None:

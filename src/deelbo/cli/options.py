@@ -18,9 +18,13 @@ from deelbo.training.settings import Settings
 Text = str | None
 
 
-def option(help: str, *names: str) -> Any:
+# Headings under which the help lists options; those of everyday use stand first, under none.
+DATA, NETWORK, COMPUTING, EXPERT = "Data", "Network", "Computing", "For experts"
+
+
+def option(help: str, *names: str, panel: str | None = None) -> Any:
     """Return an option that does not show its default, None, in the help."""
-    return typer.Option(*names, help=help, show_default=False)
+    return typer.Option(*names, help=help, show_default=False, rich_help_panel=panel)
 
 
 def numbers(name: str, text: str, kind: Any = float) -> tuple[Any, ...]:
@@ -97,46 +101,79 @@ Model = Annotated[
         help=f"Model to start from, as SOURCE:NAME. {MODEL_SOURCES.help()} Or your own package.module:factory."
     ),
 ]
-Task = Annotated[Text, option(f"Task: {_TASKS}; recognised from the labels if not given.")]
+Task = Annotated[Text, option(f"Task: {_TASKS}; recognised from the labels if not given.", panel=DATA)]
 Multilabel = Annotated[
-    bool, typer.Option("--multilabel", help="Each example has any number of labels; short for --task multilabel.")
+    bool,
+    typer.Option(
+        "--multilabel", rich_help_panel=DATA, help="Each example has any number of labels; short for --task multilabel."
+    ),
 ]
 ClassWeights = Annotated[
-    str, typer.Option(help=f"{' or '.join(CLASS_WEIGHTS)}; balanced lets rare classes count as much as frequent ones.")
+    str,
+    typer.Option(
+        rich_help_panel=DATA,
+        help=f"{' or '.join(CLASS_WEIGHTS)}; balanced lets rare classes count as much as frequent ones.",
+    ),
 ]
 Head = Annotated[
-    Text, option("Name of the classifier in the network; found automatically in most networks if not given.")
+    Text,
+    option("Name of the classifier in the network; found automatically in most networks if not given.", panel=NETWORK),
 ]
-Weights = Annotated[Text, option("Local safetensors file or state dict to start from instead of pretrained weights.")]
+Weights = Annotated[
+    Text, option("Local safetensors file or state dict to start from instead of pretrained weights.", panel=NETWORK)
+]
 Steps = Annotated[int | None, option("Number of training steps; 6000 for images and 12000 for texts if not given.")]
 BatchSize = Annotated[int | None, option("Number of examples in a step; 128 for images and 32 for texts if not given.")]
 TestFraction = Annotated[
     float | None, option("Share of the data to hold out for testing, such as 0.2; none if not given.")
 ]
-ImageSize = Annotated[int | None, option("Height and width of images in pixels; those of the network if not given.")]
-Flip = Annotated[bool, typer.Option(help="Mirror images at random in training; switch it off for digits and letters.")]
+ImageSize = Annotated[
+    int | None, option("Height and width of images in pixels; those of the network if not given.", panel=NETWORK)
+]
+Flip = Annotated[
+    bool,
+    typer.Option(
+        rich_help_panel=DATA, help="Mirror images at random in training; switch it off for digits and letters."
+    ),
+]
 MaxLength = Annotated[
-    int | None, option("Largest number of tokens of a text; as many as the network takes, up to 512, if not given.")
+    int | None,
+    option("Largest number of tokens of a text; as many as the network takes, up to 512, if not given.", panel=NETWORK),
 ]
-TextColumn = Annotated[str, typer.Option(help="Name of the column that holds the text.")]
+TextColumn = Annotated[str, typer.Option(rich_help_panel=DATA, help="Name of the column that holds the text.")]
 LabelColumn = Annotated[
-    str, typer.Option(help="Name of the column that holds the label, or several names separated by commas.")
+    str,
+    typer.Option(
+        rich_help_panel=DATA, help="Name of the column that holds the label, or several names separated by commas."
+    ),
 ]
-RunTextColumn = Annotated[Text, option("Name of the column that holds the text; the one of the training if not given.")]
+RunTextColumn = Annotated[
+    Text, option("Name of the column that holds the text; the one of the training if not given.", panel=DATA)
+]
 RunLabelColumn = Annotated[
-    Text, option("Name of the column that holds the label; the one of the training if not given.")
+    Text, option("Name of the column that holds the label; the one of the training if not given.", panel=DATA)
 ]
 DataDir = Annotated[
-    Text, option("Folder where a dataset such as cifar10 is, or is downloaded to; ./data if not given.")
+    Text, option("Folder where a dataset such as cifar10 is, or is downloaded to; ./data if not given.", panel=DATA)
 ]
 SkipBad = Annotated[
-    bool, typer.Option("--skip-bad", help="Leave out unreadable images and incomplete rows instead of stopping.")
+    bool,
+    typer.Option(
+        "--skip-bad", rich_help_panel=DATA, help="Leave out unreadable images and incomplete rows instead of stopping."
+    ),
 ]
-Device = Annotated[Text, option("Device to compute on: cpu, or the GPU if there is one and nothing is given.")]
-Precision = Annotated[str, typer.Option(help="Mixed precision of the network: no (float32), fp16 or bf16.")]
+Device = Annotated[
+    Text, option("Device to compute on: cpu, or the GPU if there is one and nothing is given.", panel=COMPUTING)
+]
+Precision = Annotated[
+    str, typer.Option(rich_help_panel=COMPUTING, help="Mixed precision of the network: no (float32), fp16 or bf16.")
+]
 Seed = Annotated[int, typer.Option(help="Seed of everything that is random.")]
 CheckpointSeconds = Annotated[
-    float, typer.Option(help="Seconds between two checkpoints, from which an interrupted command continues.")
+    float,
+    typer.Option(
+        rich_help_panel=COMPUTING, help="Seconds between two checkpoints, from which an interrupted command continues."
+    ),
 ]
 Samples = Annotated[
     int, typer.Option(help="Number of draws from the posterior to average; 0 uses only the mean weights.")

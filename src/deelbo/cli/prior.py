@@ -36,16 +36,28 @@ def prior(
     weights: options.Weights = None,
     steps: Annotated[int, typer.Option(help="Number of steps of SGD at a constant learning rate.")] = 2000,
     burn_in: Annotated[
-        int | None, options.option("Number of steps before the first snapshot; half of all steps if not given.")
+        int | None,
+        options.option(
+            "Number of steps before the first snapshot; half of all steps if not given.", panel=options.EXPERT
+        ),
     ] = None,
     every: Annotated[
-        int | None, options.option("Number of steps between snapshots; such that there are 40 if not given.")
+        int | None,
+        options.option("Number of steps between snapshots; such that there are 40 if not given.", panel=options.EXPERT),
     ] = None,
-    rank: Annotated[int, typer.Option(help="Number of deviations from the mean to keep, the last ones.")] = 20,
-    half: Annotated[bool, typer.Option("--half", help="Store deviations in bfloat16, which halves the file.")] = False,
+    rank: Annotated[
+        int,
+        typer.Option(rich_help_panel=options.EXPERT, help="Number of deviations from the mean to keep, the last ones."),
+    ] = 20,
+    half: Annotated[
+        bool,
+        typer.Option(
+            "--half", rich_help_panel=options.EXPERT, help="Store deviations in bfloat16, which halves the file."
+        ),
+    ] = False,
     learning_rate: Annotated[float, typer.Option(help="Constant learning rate of SGD.")] = 0.01,
-    momentum: Annotated[float, typer.Option(help="Momentum of SGD.")] = 0.9,
-    weight_decay: Annotated[float, typer.Option(help="Weight decay of SGD.")] = 0.0,
+    momentum: Annotated[float, typer.Option(rich_help_panel=options.EXPERT, help="Momentum of SGD.")] = 0.9,
+    weight_decay: Annotated[float, typer.Option(rich_help_panel=options.EXPERT, help="Weight decay of SGD.")] = 0.0,
     batch_size: Annotated[int, typer.Option(help="Number of examples in a step.")] = 64,
     seed: options.Seed = 0,
     image_size: options.ImageSize = None,
