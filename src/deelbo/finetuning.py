@@ -94,7 +94,17 @@ def finetune(
                 if accelerator.is_main_process:
                     locks.enter_context(folder.lock())
                 resumed = folder.check(chosen, about, network.state_dict())
-        run = TrainingRun(network, sets, chosen, execution, head, folder, resumed, about, listener=listener)
+        run = TrainingRun(
+            network=network,
+            sets=sets,
+            settings=chosen,
+            execution=execution,
+            head=head,
+            folder=folder,
+            resumed=resumed,
+            about=about,
+            listener=listener,
+        )
         return run.train()
 
 

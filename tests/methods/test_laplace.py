@@ -1,6 +1,5 @@
 """LA-LML in the training loop."""
 
-import accelerate
 import pytest
 import torch
 import torch.nn.functional as F
@@ -10,10 +9,7 @@ from torch.utils.data import TensorDataset
 
 import deelbo
 from deelbo.laplace import empirical_fisher
-from deelbo.likelihoods import Categorical
-from deelbo.training.loop import Candidate
-from deelbo.training.method import METHODS, MethodInputs
-from deelbo.training.settings import Settings
+from shared.candidates import candidate as shared_candidate
 
 
 def digits(number=96):
@@ -26,21 +22,8 @@ def network():
     return nn.Sequential(nn.Linear(64, 32), nn.BatchNorm1d(32), nn.ReLU(), nn.Linear(32, 10))
 
 
-def candidate(steps=12, **options):
-    settings = Settings(method="la-lml", steps=steps, batch_size=32, **options)
-    model, data = network(), digits()
-    likelihood, prior = Categorical(), settings.prior_recipe().make(model, "3")
-    method = METHODS[settings.method].make(MethodInputs(model, prior, likelihood, len(data), 10, settings))
-    return Candidate(
-        model,
-        method=method,
-        likelihood=likelihood,
-        train_set=data,
-        plain_set=data,
-        learning_rate=0.1,
-        settings=settings,
-        accelerator=accelerate.Accelerator(cpu=True),
-    )
+def candidate(steps=12):
+    return shared_candidate(steps, method="la-lml")
 
 
 def slow_evidence(model, prior, x, y):

@@ -55,14 +55,15 @@ def evaluate_job(
         "text_column": reading.text_column or about.get("text_column", "text"),
         "label_column": reading.label_column or about.get("label_column", "label"),
     }
-    held_out = _held_out(about, data, result.settings.seed, reading) if _same_data(about, data) else None
+    same_data = _same_data(about, data)
+    held_out = _held_out(about, data, result.settings.seed, reading) if same_data else None
     if held_out is not None:
         listener(events.Note(f"the part of {data} that the run held out for testing is used"))
         examples = held_out
     else:
         options = {"data_dir": reading.data_dir, "skip_bad": reading.skip_bad, **columns}
         examples = load_labelled(data, reader.kind, reader.targets, **options)
-    trained_on = held_out is None and _same_data(about, data)
+    trained_on = held_out is None and same_data
     if trained_on:
         listener(events.Note(f"{data} has no test part: examples that the run was trained on are among these"))
     dataset = reader.dataset(examples, reading.skip_bad, events.stage(listener, "reading"))
@@ -83,6 +84,6 @@ def _held_out(about: dict[str, Any], data: str, seed: int, reading: Reading) -> 
     if about.get("test_fraction") is None or any(wanted not in (None, trained) for wanted, trained in others):
         return None
     names = [field.name for field in fields(DataSpec) if field.name in about]
-    spec = replace(DataSpec(**{name: about[name] for name in names}), data=data, skip_bad=reading.skip_bad)
+    spec = replace(DataSpec(**{name: about[name] for name in names}), data=data)  # bad rows as in training
     parts = split(spec.read(), spec.train_size, spec.test_fraction, seed)
     return parts.test if parts.fingerprint() == about.get("fingerprint") else None

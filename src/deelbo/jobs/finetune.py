@@ -72,7 +72,15 @@ def finetune_job(
             "fingerprint": data.fingerprint(),
             "names": data.targets.names,
         }
-        job = _Job(data, data_spec, model_spec, chosen, folder, about, listener)
+        job = _Job(
+            data=data,
+            data_spec=data_spec,
+            model_spec=model_spec,
+            settings=chosen,
+            folder=folder,
+            about=about,
+            listener=listener,
+        )
         result, test_set = job.trained() if folder.status == "trained" else job.train(execution)
         return result, job.test(result, test_set) if main_process else None
 
