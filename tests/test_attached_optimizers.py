@@ -156,7 +156,7 @@ def test_no_warning_without_weight_decay():
 
 
 def test_existing_schedulers_apply_to_the_scale():
-    net, objective, optimizer = make()
+    net, objective, optimizer = make(scale_update="gradient")
     scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=2)
     objective.attach(optimizer)
     x, y = batch()

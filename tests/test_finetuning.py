@@ -16,7 +16,7 @@ def test_batch_norm_is_refreshed_at_the_mean():
     x = digits()[0][:][0]
     mean = result.model[0](x).detach()
     torch.testing.assert_close(result.model[1].running_mean, mean.mean(0))
-    assert not torch.allclose(quick(refresh_batch_norm=False).model[1].running_mean, mean.mean(0))
+    assert not torch.allclose(quick(batch_norm="running").model[1].running_mean, mean.mean(0))
 
 
 def test_batch_norm_with_one_example_too_many():

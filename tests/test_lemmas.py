@@ -23,10 +23,10 @@ def features(num_data, num_features):
     return math.sqrt(2 / num_features) * torch.cos(x @ a + b), torch.sin(3 * x)
 
 
-def trained_variance(phi, y, kappa):
+def trained_variance(phi, y, kappa, scale_update):
     """Train q by the stochastic algorithm and return the variance that it found."""
     net = nn.Linear(phi.shape[1], 1, bias=False, dtype=torch.float64)
-    posterior = deelbo.IsotropicPosterior(net, init_scale=0.5, seed=0)
+    posterior = deelbo.IsotropicPosterior(net, init_scale=0.5, seed=0, scale_update=scale_update)
     prior = GaussianPrior({"all": PriorGroup(net.parameters(), variance=1.0, learned=False)})
     objective = deelbo.DataEmphasizedELBO(posterior, prior, num_data=len(phi), kappa=kappa)
     optimizer = torch.optim.Adam(posterior.parameters(), lr=0.05)
@@ -49,11 +49,12 @@ def optimal_variance(phi, kappa):
     return size / (kappa / NOISE**2 * float(phi.square().sum()) + size)
 
 
+@pytest.mark.parametrize("scale_update", ["gradient", "closed-form"])
 @pytest.mark.parametrize("size", [128, 256, 1024])
-def test_trained_scale_agrees_with_the_closed_form(size):
+def test_trained_scale_agrees_with_the_lemmas(size, scale_update):
     phi, y = features(20, size)
     for kappa in (1.0, size / 20):
-        assert trained_variance(phi, y, kappa) == pytest.approx(optimal_variance(phi, kappa), rel=0.05)
+        assert trained_variance(phi, y, kappa, scale_update) == pytest.approx(optimal_variance(phi, kappa), rel=0.05)
 
 
 def test_elbo_collapses_to_the_prior_and_the_data_emphasized_one_does_not():
@@ -71,7 +72,9 @@ def test_closed_form_scale_is_a_stationary_point_of_our_gradient():
     phi, _ = features(20, 256)
     for kappa in (1.0, 256 / 20):
         net = nn.Linear(256, 1, bias=False, dtype=torch.float64)
-        posterior = deelbo.IsotropicPosterior(net, init_scale=math.sqrt(optimal_variance(phi, kappa)))
+        posterior = deelbo.IsotropicPosterior(
+            net, init_scale=math.sqrt(optimal_variance(phi, kappa)), scale_update="gradient"
+        )
         group = PriorGroup(net.parameters(), variance=1.0, learned=False)
         scale = posterior.scale.detach()
         likelihood = kappa * scale * phi.square().sum() / NOISE**2  # d E[-log p(y | v)] / d scale

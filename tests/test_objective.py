@@ -1,3 +1,4 @@
+import functools
 import math
 
 import pytest
@@ -12,6 +13,8 @@ import deelbo
 from deelbo.priors import GaussianPrior, PriorGroup
 from shared.cases import Net, batch, copies, same
 from shared.covariances import low_rank
+
+BY_GRADIENT = functools.partial(deelbo.IsotropicPosterior, scale_update="gradient")
 
 
 def make(kappa=None, num_data=12, posterior_class=deelbo.IsotropicPosterior, scale=0.05, **options):
@@ -36,7 +39,7 @@ def test_kappa_is_d_over_n_but_at_least_one():
     rank=st.integers(-1, 4),
     kappa=st.sampled_from([None, 1.0, 3.5]),
     scale=st.floats(1e-3, 0.5),
-    posterior_class=st.sampled_from([deelbo.IsotropicPosterior, deelbo.DiagonalPosterior]),
+    posterior_class=st.sampled_from([BY_GRADIENT, deelbo.DiagonalPosterior]),
     learned=st.booleans(),
 )
 def test_backward_is_the_gradient_of_the_loss_by_autograd(rank, kappa, scale, posterior_class, learned):

@@ -98,7 +98,7 @@ def test_everything_follows_the_network_to_another_dtype():
     with objective.posterior.sample():
         F.cross_entropy(net(x), y).backward()
     objective.backward()
-    assert all(p.grad.dtype == torch.float64 for p in objective.posterior.parameters())
+    assert all(p.grad.dtype == torch.float64 for p in objective.posterior.means.values())
 
 
 def test_moving_to_the_meta_device_moves_every_tensor():

@@ -45,7 +45,7 @@ def test_what_must_be_the_same_to_continue():
 
 def test_clocks_are_summed_up():
     clock = {"data": 1.0, "network": 6.0, "steps": 8.0, "objective": 2.0, "number": 10.0, "examples": 40.0}
-    speed = _speed([clock, clock])
+    speed = _speed([clock, clock], 0.0)
     assert speed == {
         "examples_per_second": 5.0,
         "outside_network": 0.25,

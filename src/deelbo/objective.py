@@ -81,7 +81,8 @@ class DataEmphasizedELBO(nn.Module):
     def backward(self, loss_scale: float = 1.0) -> None:
         """Add the gradient of KL / (kappa N) to that of the mean NLL; call it once a step, after the `sample()` block.
 
-        First the learned prior variances are set to their optimum, where dKL/dv = 0, so they count as constants.
+        First the posterior's scale, unless it is learned by gradient, and the learned prior variances are set to where
+        the objective is stationary in them, so they count as constants.
 
         Args:
             loss_scale: Factor by which the gradients are multiplied at this time: `scaler.get_scale()` of a GradScaler
@@ -110,8 +111,11 @@ class DataEmphasizedELBO(nn.Module):
         """
         self.posterior.collected, self.posterior.finished = False, True
         self.posterior.average_scale_gradient()
-        weight = loss_scale / (self.kappa * self.num_data)
-        reuse = self.prior.update_variances(self.posterior)
+        emphasis = self.kappa * self.num_data
+        weight = loss_scale / emphasis
+        reuse = self.prior.update_variances(
+            self.posterior, lambda terms: self.posterior.update_scale(terms, emphasis, loss_scale)
+        )
         self.prior.add_gradient(weight, reuse)
         self.posterior.add_kl_gradient(self.prior.named_groups().values(), weight)
 

@@ -48,6 +48,8 @@ class Result:
         num_params: D, the number of trained weights.
         speed: Examples per second, seconds, and the shares of time spent on data and outside the network.
         reader: Reader of images or texts for the network; None for a network that was made in Python.
+        start: What was found out and decided before the first step, such as what frozen features are worth; see
+            `deelbo.training.start.Start`.
     """
 
     model: nn.Module
@@ -64,6 +66,7 @@ class Result:
     num_params: int
     speed: dict[str, float] = field(default_factory=dict)
     reader: InputReader | None = None
+    start: dict[str, Any] = field(default_factory=dict)
 
     @property
     def scale(self) -> float | None:
@@ -177,6 +180,7 @@ class Result:
                 "search": values,
                 "likelihood": {name: value.tolist() for name, value in self.likelihood.state_dict().items()},
             },
+            "start": self.start,
             "speed": self.speed,
             "model": self.reader.as_dict() if self.reader else None,
             "versions": versions(),
@@ -300,6 +304,7 @@ def _restore(folder: RunFolder, run: dict[str, Any], model: nn.Module | None) ->
         num_params=run["num_params"],
         speed=run["speed"],
         reader=reader,
+        start=run.get("start", {}),
     )
 
 

@@ -174,15 +174,17 @@ class RunFolder:
 
     # ---- writing ----
 
-    def begin(self, settings: Settings, about: Mapping[str, Any], initial: dict[str, Tensor]) -> None:
-        """Write the settings and the initial weights of a new run."""
+    def begin(
+        self, settings: Settings, about: Mapping[str, Any], initial: dict[str, Tensor], start: dict[str, Any]
+    ) -> None:
+        """Write the settings, the initial weights, and what was decided before the first step, of a new run."""
         shutil.rmtree(self.path / "checkpoints", ignore_errors=True)  # left by a run that lost its run.json
-        write_tensors(self.path / "checkpoints" / "initial.safetensors", initial)
+        write_tensors(self.path / "checkpoints" / "initial.safetensors", initial, start)
         self._write_run({"status": "training", "settings": settings.as_dict(), "about": dict(about)})
 
-    def initial_state(self) -> dict[str, Tensor]:
-        """Read the weights that an interrupted run started from."""
-        return read_tensors(self.path / "checkpoints" / "initial.safetensors")[0]
+    def initial_state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Read the weights that an interrupted run started from, and what was decided before its first step."""
+        return read_tensors(self.path / "checkpoints" / "initial.safetensors")
 
     def checkpoints(self, writes: bool = True) -> FolderStore:
         """Return the store of the candidates' states; `writes` is False in all processes but one."""

@@ -76,6 +76,8 @@ class ModelSpec:
         head: Name of the classifier; found automatically in most networks if None.
         image_size: Height and width of images in pixels; the network's own if None.
         max_length: Number of tokens of a text at most; None for what the network takes, and at most 512.
+        pooling: How a text's tokens become one vector: "mean", "first", "last", "max" or "own"; what the model itself
+            says if None.
     """
 
     model: str
@@ -83,6 +85,7 @@ class ModelSpec:
     head: str | None = None
     image_size: int | None = None
     max_length: int | None = None
+    pooling: str | None = None
 
     def load(self, data: Data, seed: int) -> tuple[nn.Module, InputReader]:
         """Return the network for some data at its initial state, and the reader of its inputs.
@@ -99,4 +102,5 @@ class ModelSpec:
             weights=self.weights,
             image_size=self.image_size,
             max_length=self.max_length,
+            pooling=self.pooling,
         )

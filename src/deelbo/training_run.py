@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import copy
+import time
 import warnings
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -15,18 +16,19 @@ from torch.utils.data import Dataset
 from deelbo import events
 from deelbo._head import Head
 from deelbo._modules import eval_mode, trainable, unwrap
-from deelbo._seeds import own_randomness
+from deelbo._seeds import mix, own_randomness
 from deelbo.errors import AllDivergedError
 from deelbo.likelihoods import LIKELIHOODS, Likelihood
 from deelbo.models import InputReader
 from deelbo.result import Result
 from deelbo.run_folder import RunFolder
-from deelbo.training.batches import Inputs, fetch, labels_of, network_output
+from deelbo.training.batches import Inputs, even_parts, fetch, labels_of, network_output
 from deelbo.training.device import Execution
 from deelbo.training.loop import Candidate
 from deelbo.training.method import METHODS, Method, MethodInputs
 from deelbo.training.search import MemoryStore, Search, Store
 from deelbo.training.settings import Settings
+from deelbo.training.start import MOST_EXAMPLES, Start, Starter
 
 
 def about_run(settings: Settings, execution: Execution) -> dict[str, Any]:
@@ -125,7 +127,9 @@ class TrainingRun:
         self._warn(self._make_method(network))  # so that it refuses bad settings before anything is written
         self._recipe.start(network, self.head)
         with self._accelerator.main_process_first():
-            initial = self._initial_state(network)
+            initial, self._start = self._initial_state(network)
+        if (worth := self._start.describe(self.settings.likelihood)) is not None:
+            self.listener(events.Note(worth))
         if self.execution.log is not None:
             self._accelerator.init_trackers("log")
         try:
@@ -163,16 +167,31 @@ class TrainingRun:
         for warning in self._likelihood.warnings(kappa, num_params, self.sets.number, self._num_outputs):
             warnings.warn(warning, stacklevel=4)
 
-    def _initial_state(self, network: nn.Module) -> dict[str, Tensor]:
+    def _initial_state(self, network: nn.Module) -> tuple[dict[str, Tensor], Start]:
         """Return the weights that every candidate starts from; those of an interrupted run from its folder."""
+        if self.folder is not None and self.resumed:
+            initial, start = self.folder.initial_state()
+            return initial, Start(**start)
+        begin = time.perf_counter()
+        with own_randomness(self._accelerator.device):
+            prepared = self._starter(network).prepare(self.settings.batch_norm, self.settings.head_start)
+        prepared = replace(prepared, seconds=time.perf_counter() - begin)
         initial = copy.deepcopy(network.state_dict())
-        if self.folder is None:
-            return initial
-        if self.resumed:
-            return self.folder.initial_state()
-        if self._accelerator.is_main_process:
-            self.folder.begin(self.settings, self.about, initial)
-        return initial
+        if self.folder is not None and self._accelerator.is_main_process:
+            self.folder.begin(self.settings, self.about, initial, prepared.as_dict())
+        return initial, prepared
+
+    def _starter(self, network: nn.Module) -> Starter:
+        settings, device = self.settings, self._accelerator.device
+        order = torch.randperm(self.sets.number, generator=torch.Generator().manual_seed(mix(settings.seed, 4)))
+        number = self.sets.number if settings.head_start == "probe" else MOST_EXAMPLES
+        parts = even_parts(order[:number].tolist(), settings.batch_size, settings.seed)
+
+        def batches() -> Iterator[tuple[Inputs, Tensor]]:
+            for part in parts:
+                yield fetch(self.sets.plain, part, device)
+
+        return Starter(network, copy.deepcopy(self._likelihood).cpu(), batches, self._num_outputs, self.head)
 
     def _search(self, network: nn.Module, initial: dict[str, Tensor]) -> Result:
         accelerator = self._accelerator
@@ -190,6 +209,7 @@ class TrainingRun:
                 learning_rate=rate,
                 settings=self.settings,
                 accelerator=accelerator,
+                batch_norm=self._start.batch_norm,
             )
 
         writes = accelerator.is_main_process
@@ -229,8 +249,9 @@ class TrainingRun:
             values=values,
             num_data=self.sets.number,
             num_params=sum(p.numel() for p in trainable(network).values()),
-            speed=_speed([note["clock"] for note in notes]),
+            speed=_speed([note["clock"] for note in notes], self._start.seconds),
             reader=self.reader,
+            start=self._start.as_dict(),
         )
 
 
@@ -239,13 +260,17 @@ def _beside_variances(learned: dict[str, float]) -> dict[str, float]:
     return {name: value for name, value in learned.items() if not name.startswith("variance_")}
 
 
-def _speed(clocks: Iterable[dict[str, float]]) -> dict[str, float]:
+def _speed(clocks: Iterable[dict[str, float]], before: float) -> dict[str, float]:
     """Return the speed of training, from the clocks of all candidates.
+
+    Args:
+        clocks: Clocks of the candidates.
+        before: Seconds before the first step, which "seconds" includes.
 
     Returns:
         "examples_per_second" of training steps; "outside_network", the share of those steps that is spent outside the
         forward and backward passes (data, noise, prior, optimizer); "data", the part of that for data; "seconds" of
-        steps and "seconds_objective" of estimates of the objective.
+        the start and all steps, and "seconds_objective" of estimates of the objective.
     """
     clocks = list(clocks)
     total = {name: sum(clock[name] for clock in clocks) for name in clocks[0]}
@@ -254,6 +279,6 @@ def _speed(clocks: Iterable[dict[str, float]]) -> dict[str, float]:
         "examples_per_second": total["examples"] / steps,
         "outside_network": 1 - total["network"] / steps,
         "data": total["data"] / steps,
-        "seconds": total["steps"],
+        "seconds": before + total["steps"],
         "seconds_objective": total["objective"],
     }

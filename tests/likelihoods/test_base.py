@@ -33,7 +33,7 @@ def test_gradient_and_objective(name):
     net = nn.Sequential(nn.Linear(5, 7), nn.Tanh(), nn.Linear(7, K)).double()
     likelihood = LIKELIHOODS[name].for_training("none").double()
     likelihood.fit(y, K)
-    posterior = deelbo.IsotropicPosterior(net, init_scale=0.05, seed=1)
+    posterior = deelbo.IsotropicPosterior(net, init_scale=0.05, seed=1, scale_update="gradient")
     prior = deelbo.priors.l2_zero(net, head="2")
     kappa = likelihood.default_kappa(posterior.num_params, N, K)
     objective = deelbo.DataEmphasizedELBO(posterior, prior, N, kappa)

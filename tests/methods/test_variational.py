@@ -74,7 +74,7 @@ def test_kappa(name, given, kappa):
 
 @pytest.mark.parametrize("name", ["de-elbo", "elbo"])
 def test_gradients_are_those_of_a_draw_and_the_kl(name):
-    case = MethodCase(name, init_scale=0.2)
+    case = MethodCase(name, init_scale=0.2, scale_update="gradient")
     means = {n: p.detach().clone().requires_grad_() for n, p in case.net.named_parameters()}
     drawn, at_unscale = {}, []
 

@@ -79,7 +79,7 @@ def test_model_zero_grad_clears_the_scale_as_well(set_to_none):
     for steps in (1, 2):
         torch.manual_seed(0)
         net = Net()
-        posterior = deelbo.IsotropicPosterior(net)
+        posterior = deelbo.IsotropicPosterior(net, scale_update="gradient")
         objective = deelbo.DataEmphasizedELBO(posterior, deelbo.priors.l2_zero(net, head="head"), 12)
         x, y = batch()
         for _ in range(steps):

@@ -52,7 +52,7 @@ def test_prior_is_the_dense_gaussian(rank):
 @pytest.mark.parametrize("rank", [1, 5, 20])
 def test_kl_lambda_and_gradients_are_dense_formulas(rank):
     net, sources = Net(), source(rank=20)
-    posterior = deelbo.IsotropicPosterior(net, init_scale=0.3)
+    posterior = deelbo.IsotropicPosterior(net, init_scale=0.3, scale_update="gradient")
     prior = prior_from_source(sources, net, "head", rank)
     objective = deelbo.DataEmphasizedELBO(posterior, prior, num_data=7)
     with posterior.sample(seed=0):

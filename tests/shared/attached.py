@@ -8,11 +8,19 @@ import deelbo
 from shared.cases import Net, batch
 
 
-def make(net=None, optimizer_class=torch.optim.SGD, init_scale=0.05, head="head", num_data=12, **options):
+def make(
+    net=None,
+    optimizer_class=torch.optim.SGD,
+    init_scale=0.05,
+    head="head",
+    num_data=12,
+    scale_update="closed-form",
+    **options,
+):
     """Return a network, its objective and an optimizer over the network's own parameters."""
     torch.manual_seed(0)
     net = Net() if net is None else net
-    posterior = deelbo.IsotropicPosterior(net, init_scale=init_scale, seed=7)
+    posterior = deelbo.IsotropicPosterior(net, init_scale=init_scale, seed=7, scale_update=scale_update)
     objective = deelbo.DataEmphasizedELBO(posterior, deelbo.priors.l2_sp(net, head=head), num_data)
     return net, objective, optimizer_class(net.parameters(), **{"lr": 0.1, **options})
 

@@ -21,14 +21,14 @@ def digits(number=100):
     return TensorDataset(images[:number], labels[:number]), TensorDataset(images[900:], labels[900:])
 
 
-def network(batch_norm=True):
+def network(norm=True):
     torch.manual_seed(0)
-    norm = nn.BatchNorm1d(64) if batch_norm else nn.Identity()
-    return nn.Sequential(nn.Linear(64, 64), norm, nn.ReLU(), nn.Dropout(0.1), nn.Linear(64, 10))
+    layer = nn.BatchNorm1d(64) if norm else nn.Identity()
+    return nn.Sequential(nn.Linear(64, 64), layer, nn.ReLU(), nn.Dropout(0.1), nn.Linear(64, 10))
 
 
 FAST = {"steps": 60, "batch_size": 32, "learning_rates": (0.1, 0.01), "samples": 2, "device": "cpu"}
 
 
-def quick(batch_norm=True, **options):
-    return deelbo.finetune(network(batch_norm), digits()[0], "4", **{**FAST, **options})
+def quick(norm=True, **options):
+    return deelbo.finetune(network(norm), digits()[0], "4", **{**FAST, **options})

@@ -1,6 +1,7 @@
 """Small real images, tables and networks that the tests of data, models and commands share."""
 
 import csv
+import json
 from pathlib import Path
 
 import torch
@@ -55,6 +56,17 @@ def tiny_bert(folder: Path):
     torch.manual_seed(0)
     transformers.BertModel(config).save_pretrained(folder)
     return folder
+
+
+def tiny_encoder(folder: Path, **pooling):
+    """A sentence encoder that says how it pools, as sentence-transformers does; returns the model's name."""
+    tiny_bert(folder)
+    modules = [{"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"}]
+    modules.append({"idx": 1, "name": "1", "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"})
+    (folder / "modules.json").write_text(json.dumps(modules))
+    (folder / "1_Pooling").mkdir()
+    (folder / "1_Pooling" / "config.json").write_text(json.dumps({"word_embedding_dimension": 16, **pooling}))
+    return f"hf:{folder}"
 
 
 class Small(nn.Module):

@@ -8,7 +8,7 @@ from shared.methods import MethodCase, view
 
 
 def test_every_method_says_what_the_report_shows():
-    assert METHODS.names() == ["de-elbo", "elbo", "la-lml", "map"]
+    assert METHODS.names() == ["de-elbo", "elbo", "la-lml", "map", "probe"]
     for name in METHODS:
         method = METHODS[name]
         assert method.name == name

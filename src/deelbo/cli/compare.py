@@ -18,6 +18,7 @@ from deelbo.compare.engines import ENGINES
 from deelbo.errors import Interrupted
 from deelbo.jobs.compare import CompareRequest, compare_job
 from deelbo.priors import PRIORS
+from deelbo.training.settings import LEARNING_RATES
 
 
 def compare(
@@ -26,9 +27,9 @@ def compare(
     out: Annotated[
         Path, typer.Option(help="Folder for results.csv, results.md, compare.html and the records of single runs.")
     ],
-    methods: Annotated[str, typer.Option(help=f"Methods, separated by commas. {STRATEGIES.help()}")] = ",".join(
-        STRATEGIES.names()
-    ),
+    methods: Annotated[
+        str, typer.Option(help=f"Methods, separated by commas. {STRATEGIES.help()}")
+    ] = "de-elbo,probe,lp-ft,default",
     task: options.Task = None,
     multilabel: options.Multilabel = False,
     class_weights: options.ClassWeights = "none",
@@ -60,7 +61,7 @@ def compare(
     gpus: Annotated[float, typer.Option(help="Number of GPUs for each run with the engine ray.")] = 0,
     learning_rates: Annotated[
         str, typer.Option(help="Candidates for the learning rate, separated by commas, for all methods except map-bo.")
-    ] = "0.1,0.01,0.001,0.0001",
+    ] = ",".join(map(str, LEARNING_RATES)),
     lr_search: Annotated[
         str,
         typer.Option(
@@ -106,6 +107,7 @@ def compare(
     image_size: options.ImageSize = None,
     flip: options.Flip = True,
     max_length: options.MaxLength = None,
+    pooling: options.Pooling = None,
     text_column: options.TextColumn = "text",
     label_column: options.LabelColumn = "label",
     data_dir: options.DataDir = None,

@@ -21,6 +21,7 @@ from deelbo.priors import PRIORS
 from deelbo.result import Result
 from deelbo.training.device import Execution
 from deelbo.training.method import METHODS
+from deelbo.training.settings import LEARNING_RATES
 
 
 def finetune(
@@ -66,7 +67,7 @@ def finetune(
     ] = None,
     learning_rates: Annotated[
         str, typer.Option(help="Candidates for the learning rate, separated by commas.")
-    ] = "0.1,0.01,0.001,0.0001",
+    ] = ",".join(map(str, LEARNING_RATES)),
     lr_search: Annotated[
         str,
         typer.Option(
@@ -98,13 +99,16 @@ def finetune(
             help="Number of draws from the posterior for the final estimate of the objective.",
         ),
     ] = 10,
-    refresh_batch_norm: Annotated[
-        bool,
+    scale_update: Annotated[
+        str,
         typer.Option(
             rich_help_panel=options.EXPERT,
-            help="Estimate batch-normalisation statistics anew after training and for the objective.",
+            help="How the posterior's scale is learned: closed-form, or gradient as in the paper.",
         ),
-    ] = True,
+    ] = "closed-form",
+    batch_norm: options.BatchNorm = "auto",
+    head_start: options.HeadStart = "zero",
+    dropout: options.Dropout = True,
     train_size: Annotated[
         int | None, options.option("Number of training examples to use, a random subset; all if not given.")
     ] = None,
@@ -113,6 +117,7 @@ def finetune(
     image_size: options.ImageSize = None,
     flip: options.Flip = True,
     max_length: options.MaxLength = None,
+    pooling: options.Pooling = None,
     text_column: options.TextColumn = "text",
     label_column: options.LabelColumn = "label",
     data_dir: options.DataDir = None,

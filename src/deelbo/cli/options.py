@@ -140,12 +140,39 @@ MaxLength = Annotated[
     int | None,
     option("Largest number of tokens of a text; as many as the network takes, up to 512, if not given.", panel=NETWORK),
 ]
+Pooling = Annotated[
+    Text,
+    option(
+        "How a text's tokens become one vector: mean, first, last, max, or own for transformers' classifier of the "
+        "architecture; as the model was trained if not given.",
+        panel=NETWORK,
+    ),
+]
 TextColumn = Annotated[str, typer.Option(rich_help_panel=DATA, help="Name of the column that holds the text.")]
 LabelColumn = Annotated[
     str,
     typer.Option(
         rich_help_panel=DATA, help="Name of the column that holds the label, or several names separated by commas."
     ),
+]
+BatchNorm = Annotated[
+    str,
+    typer.Option(
+        rich_help_panel=EXPERT,
+        help="Statistics of batch normalisation: frozen keeps the pretrained network's, batch uses those of each batch "
+        "and estimates them anew after training, running is the usual way, auto takes frozen or batch, whichever has "
+        "the better features before training.",
+    ),
+]
+HeadStart = Annotated[
+    str,
+    typer.Option(
+        rich_help_panel=EXPERT,
+        help="Where the classifier starts: zero, ridge (ridge regression on the frozen features), or random.",
+    ),
+]
+Dropout = Annotated[
+    bool, typer.Option(rich_help_panel=EXPERT, help="Keep the network's dropout and drop-path active in training.")
 ]
 RunTextColumn = Annotated[
     Text, option("Name of the column that holds the text; the one of the training if not given.", panel=DATA)

@@ -63,6 +63,7 @@ def prior(
     image_size: options.ImageSize = None,
     flip: options.Flip = True,
     max_length: options.MaxLength = None,
+    pooling: options.Pooling = None,
     text_column: options.TextColumn = "text",
     label_column: options.LabelColumn = "label",
     data_dir: options.DataDir = None,
@@ -122,7 +123,7 @@ def _show(posterior: SourcePosterior, out: Path, quiet: bool) -> None:
     console.print(f"{out}: {size:,} backbone weights, {posterior.rank} deviations, typical deviation {spread:.2g}")
     settings = posterior.notes["settings"]
     command = ["deelbo", "finetune", "DATA", "--model", settings["model"], "--prior", f"ptyl:{out}"]
-    for name in ("head", "image_size", "max_length"):
+    for name in ("head", "image_size", "max_length", "pooling"):
         command += [f"--{name.replace('_', '-')}", str(settings[name])] if settings.get(name) is not None else []
     command += ["--rank", str(posterior.rank)] if posterior.rank < 5 else []
     console.print(f"use it: {shlex.join([*command, '--out', 'RUN'])}")

@@ -25,7 +25,7 @@ from deelbo.training.device import Execution
 
 TRAIN, TEST = 100, 500  # numbers of images
 INTRODUCTIONS = {"elbo": "first the textbook objective, to compare with", "de-elbo": "now deelbo's own objective"}
-SETTINGS = {"steps": 120, "batch_size": 32, "learning_rates": (0.1, 0.01)}
+SETTINGS = {"steps": 120, "batch_size": 32}
 
 
 def quickstart(
@@ -62,16 +62,21 @@ def quickstart(
     _show(rows, out, time.monotonic() - start)
 
 
-def write_digits(folder: Path) -> Path:
-    """Write scikit-learn's handwritten digits as a folder of training and test images, and return the folder.
+def write_digits(folder: Path, train_size: int = TRAIN, test_size: int = TEST) -> Path:
+    """Write some of scikit-learn's 1,797 handwritten digits as a folder of images, and return the folder.
+
+    Args:
+        folder: Folder for the images.
+        train_size: Number of training images.
+        test_size: Number of test images.
 
     Raises:
         FileExistsError: If the folder has other images.
     """
     datasets, Image = require("sklearn.datasets", "offline"), require("PIL.Image", "vision")
     images, labels = datasets.load_digits(return_X_y=True)
-    chosen = stratified_subset(labels.tolist(), TRAIN + TEST, seed=0)
-    train = {chosen[i] for i in stratified_subset([int(labels[i]) for i in chosen], TRAIN, seed=0)}
+    chosen = stratified_subset(labels.tolist(), train_size + test_size, seed=0)
+    train = {chosen[i] for i in stratified_subset([int(labels[i]) for i in chosen], train_size, seed=0)}
     paths = {i: folder / ("train" if i in train else "test") / str(labels[i]) / f"{i:04}.png" for i in chosen}
     if others := sorted(str(path) for path in set(folder.glob("*/*/[!.]*")) - set(paths.values())):
         raise FileExistsError(f"{folder} holds other images ({some_of(others)}); choose a new folder")

@@ -14,9 +14,9 @@ from typing import Any
 from deelbo.laplace.conditional import SAMPLES, TEMPERATURES
 from deelbo.priors import SearchAxis, make_recipe, short_name
 from deelbo.specs import DataSpec, ModelSpec
-from deelbo.training.settings import SEARCHES, Settings
+from deelbo.training.settings import LEARNING_RATES, SEARCHES, Settings
 
-RECORD = 2  # version of training; raise it when training changes, so that older records are not used
+RECORD = 3  # version of training; raise it when training changes, so that older records are not used
 STRENGTHS = (0.01, 0.001, 0.0001, 1e-5, 1e-6, 0.0)  # the paper's grid of alpha/N and beta/N
 PTYL_VARIANCES = tuple(10.0**k for k in range(10))  # the paper's grid of lambda with the prior PTYL
 
@@ -41,7 +41,7 @@ class Options:
 
     methods: tuple[str, ...]
     settings: dict[str, Any] = field(default_factory=dict)
-    learning_rates: tuple[float, ...] = (0.1, 0.01, 0.001, 0.0001)
+    learning_rates: tuple[float, ...] = LEARNING_RATES
     lr_search: str = "race"
     kappas: tuple[float | None, ...] = (None,)
     strengths: tuple[float, ...] = STRENGTHS
@@ -82,6 +82,7 @@ class Trial:
         clml: Number of draws, and temperatures, for the conditional marginal likelihood of that fifth; None without it.
         test_size: Number of test examples to use; None for all.
         precision: Precision of autocast: "no", "fp16" or "bf16".
+        library: Name of the library that trains: "deelbo", or "setfit" with the steps and batch size of `settings`.
     """
 
     data_spec: DataSpec
@@ -93,6 +94,7 @@ class Trial:
     clml: tuple[int, tuple[float, ...]] | None = None
     test_size: int | None = None
     precision: str = "no"
+    library: str = "deelbo"
 
     def identity(self) -> dict[str, Any]:
         """Return all that makes two runs the same: the content of data and network, not their paths."""
@@ -110,6 +112,7 @@ class Trial:
             "clml": None if self.clml is None else [self.clml[0], list(self.clml[1])],
             "test_size": self.test_size,
             "precision": self.precision,
+            "library": self.library,
         }
 
     @cached_property
@@ -127,6 +130,8 @@ class Trial:
         size = "" if self.data_spec.train_size is None else f", N = {self.data_spec.train_size}"
         kappa = "" if settings.kappa is None else f", kappa {settings.kappa:.3g}"
         where = f"{model_name(self.model_spec.model)}, {short_name(settings.prior)}{size}, seed {settings.seed}"
+        if self.library != "deelbo":
+            return f"{self.library}, {where}"
         return f"{settings.method}{part}, {where}, rate {rates}{kappa}{variances}"
 
 
@@ -171,8 +176,14 @@ class Problem:
         """Name of the likelihood of the targets."""
         return self.trial().settings.likelihood
 
-    def trial(self, **settings: Any) -> Trial:
-        """Return a run on the whole training set, with some settings changed."""
+    def trial(self, *, held_out: bool = False, library: str = "deelbo", **settings: Any) -> Trial:
+        """Return a run with some settings changed.
+
+        Args:
+            held_out: Whether to train on four fifths and validate on the rest, or to train on all.
+            library: Name of the library that trains.
+            settings: Fields of `Settings` that differ from those that all runs share.
+        """
         chosen = Settings(**{**self.options.settings, "prior": self.prior, "seed": self.seed, **settings})
         return Trial(
             data_spec=self.data_spec,
@@ -180,8 +191,10 @@ class Problem:
             data=self.data,
             network=self.network,
             settings=chosen,
+            held_out=held_out,
             test_size=self.test_size,
             precision=self.precision,
+            library=library,
         )
 
     def point(self, values: tuple[float, ...], rate: float, whole: bool, clml: bool = False) -> Trial:
@@ -201,9 +214,16 @@ class Problem:
             for axis, value in zip(self.search_axes, values, strict=True)
             for group in axis.groups
         }
-        trial = self.trial(method="map", prior_variances=variances, learning_rates=(rate,), lr_search="grid")
+        trial = self.trial(
+            held_out=not whole, method="map", prior_variances=variances, learning_rates=(rate,), lr_search="grid"
+        )
         draws = (self.options.clml_samples, self.options.temperatures) if clml else None
-        return dataclasses.replace(trial, held_out=not whole, clml=draws)
+        return dataclasses.replace(trial, clml=draws)
+
+    @property
+    def no_regularisation(self) -> dict[str, float]:
+        """Infinite prior variances, by group."""
+        return {group: math.inf for axis in self.search_axes for group in axis.groups}
 
     @property
     def search_axes(self) -> tuple[SearchAxis, ...]:

@@ -20,10 +20,12 @@ from torch.utils.data import Dataset
 from deelbo import events
 from deelbo.compare.problem import Trial
 from deelbo.compare.records import Record, Records
+from deelbo.compare.setfit import setfit_probabilities
 from deelbo.data import Data, Examples, Targets, split, stratified_subset
 from deelbo.data.images import ImageSet, ImageStore
 from deelbo.errors import AllDivergedError
 from deelbo.laplace import Conditional, conditional_likelihood, laplace_posterior
+from deelbo.metrics import compute_metrics
 from deelbo.models import InputReader
 from deelbo.priors import GaussianPrior
 from deelbo.result import Result, load, versions
@@ -115,6 +117,8 @@ def run_trial(
     seed, skip_bad = trial.settings.seed, trial.data_spec.skip_bad
     data = _checked_data(replace(trial.data_spec, train_size=None), trial.test_size, trial.data)
     data = split(data, trial.data_spec.train_size, None, seed)
+    if trial.library == "setfit":
+        return _run_setfit(trial, data)
     train, held_out = divide(data.train, data.targets, seed) if trial.held_out else (data.train, None)
     network, reader = trial.model_spec.load(data, seed)
     sets = TrainingSets(*reader.training_sets(train, skip_bad, None, trial.data_spec.flip))
@@ -123,7 +127,7 @@ def run_trial(
     record: Record = {
         "key": trial.key,
         "trial": trial.identity(),
-        "runs": planned_steps(trial.settings) / trial.settings.steps,
+        "runs": planned_steps(trial.settings) / max(1, trial.settings.steps),
         "seconds": seconds,
         "diverged": False,
         **dict.fromkeys(("objective", "validation", "clml", "test")),
@@ -158,6 +162,24 @@ def run_trial(
         "prior_variances": _finite(result.prior_variances),
         "scale": result.scale,
         "kappa": result.learned.get("kappa"),
+        "versions": versions(),
+    }
+
+
+def _run_setfit(trial: Trial, data: Data) -> Record:
+    """Return the record of a run by the library SetFit, which is not continued if it was interrupted."""
+    probabilities, seconds = setfit_probabilities(trial, data)
+    assert data.test is not None
+    return {
+        "key": trial.key,
+        "trial": trial.identity(),
+        "runs": 1.0,
+        "seconds": {"objective": 0.0, "validation": 0.0, "clml": 0.0, **seconds},
+        "diverged": False,
+        **dict.fromkeys(("objective", "validation", "clml")),
+        "test": _finite(compute_metrics("categorical", probabilities, torch.tensor(data.test.labels))),
+        "tested": len(data.test),
+        "num_data": len(data.train),
         "versions": versions(),
     }
 

@@ -75,6 +75,7 @@ def collect_job(
             "flip": data_spec.flip,
             "image_size": model_spec.image_size,
             "max_length": model_spec.max_length,
+            "pooling": model_spec.pooling,
             "from_weights": model_spec.weights,
             "head": model_spec.head,
         }

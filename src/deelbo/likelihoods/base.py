@@ -57,6 +57,7 @@ class Likelihood(nn.Module, ABC):
     name: ClassVar[str]
     task: ClassVar[str]  # name of the task for users, such as "regression"
     has_classes: ClassVar[bool] = True  # whether class weights make sense
+    scale_free: ClassVar[bool] = True  # whether the size of an output says how certain it is, as with logits
     learned_titles: ClassVar[dict[str, str]] = {}  # titles of the numbers of `learned` in the report
 
     def __init__(self, class_weights: str = "none") -> None:
@@ -109,6 +110,15 @@ class Likelihood(nn.Module, ABC):
     def forward(self, output: Tensor, target: Tensor) -> Tensor:
         """Return the mean negative log-likelihood of the batch."""
         return -self.log_prob(output, target).mean()
+
+    @abstractmethod
+    def linear_targets(self, target: Tensor, num_outputs: int) -> Tensor:
+        """Return what a least-squares fit of the outputs aims at, [N, outputs] in float64.
+
+        Args:
+            target: Targets of some examples.
+            num_outputs: Number of outputs that the network gives for an example.
+        """
 
     @abstractmethod
     def training_score(self, output: Tensor, target: Tensor) -> TrainingScore:

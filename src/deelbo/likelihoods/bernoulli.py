@@ -78,6 +78,10 @@ class Bernoulli(Likelihood):
             loss = loss * torch.where(target > 0, present, absent)
         return -loss.sum(1)
 
+    def linear_targets(self, target: Tensor, num_outputs: int) -> Tensor:
+        """Return 1/2 for a label that an example has, and -1/2 for one that it has not."""
+        return target.double() - 0.5
+
     def training_score(self, output: Tensor, target: Tensor) -> TrainingScore:
         """Return the sum over examples of the fraction of labels that are right at the threshold 0.5."""
         return TrainingScore("accuracy", ((output > 0) == (target > 0)).double().mean(1).sum())

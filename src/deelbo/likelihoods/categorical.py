@@ -81,6 +81,12 @@ class Categorical(Likelihood):
                 f"a label is {int(wrong)}, but the network gives {output.shape[1]} logits{hint}"
             ) from error
 
+    def linear_targets(self, target: Tensor, num_outputs: int) -> Tensor:
+        """Return 1 - 1/C for the right class and -1/C for the others; zeros for a target that is ignored (-100)."""
+        self._cross_entropy(torch.zeros(len(target), num_outputs), target, "none")  # refuses other targets
+        kept = (target != -100).double()[:, None]
+        return kept * (F.one_hot(target.clamp(min=0), num_outputs).double() - 1 / num_outputs)
+
     def training_score(self, output: Tensor, target: Tensor) -> TrainingScore:
         """Return how many examples are classified correctly."""
         return TrainingScore("accuracy", (output.argmax(1) == target).sum())

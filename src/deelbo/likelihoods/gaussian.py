@@ -57,7 +57,7 @@ class Gaussian(Likelihood):
         tensor([[20.]], dtype=torch.float64)
     """
 
-    name, task, has_classes = "gaussian", "regression", False
+    name, task, has_classes, scale_free = "gaussian", "regression", False, False
     learned_titles = {"noise": "learned noise, in standard deviations of the targets"}  # noqa: RUF012 - never changed
     location: Tensor
     spread: Tensor
@@ -134,6 +134,10 @@ class Gaussian(Likelihood):
         ):  # else broadcasting would compare all with all
             raise ValueError(f"output {list(output.shape)} and target {list(target.shape)} must have the same numbers")
         return output.reshape(len(output), -1)
+
+    def linear_targets(self, target: Tensor, num_outputs: int) -> Tensor:
+        """Return the targets in units of the training targets' standard deviations."""
+        return self._standardised(target).double()
 
     def training_score(self, output: Tensor, target: Tensor) -> TrainingScore:
         """Return the sum over examples of the mean squared error, in standardised units."""

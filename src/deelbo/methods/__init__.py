@@ -2,6 +2,7 @@
 
 from deelbo.methods.laplace import LaplaceMarginalLikelihood
 from deelbo.methods.point import MaximumAPosteriori
+from deelbo.methods.probe import LinearProbe
 from deelbo.methods.variational import DataEmphasized, EvidenceLowerBound
 
-__all__ = ["DataEmphasized", "EvidenceLowerBound", "LaplaceMarginalLikelihood", "MaximumAPosteriori"]
+__all__ = ["DataEmphasized", "EvidenceLowerBound", "LaplaceMarginalLikelihood", "LinearProbe", "MaximumAPosteriori"]

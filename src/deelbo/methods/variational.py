@@ -38,11 +38,16 @@ class DataEmphasized(Method):
         Quantity("scale", "σ (posterior)", "σ posterior scale"),
         Quantity("kappa", "κ", "κ emphasis of the data", large=True, charted=False),
     )
-    variances_are_learned = "in closed form at every step, the posterior's scale by gradient"
+    variances_are_learned = "in closed form at every step"
 
     def __init__(self, inputs: MethodInputs, kappa: float) -> None:
         settings = inputs.settings
-        self._posterior = IsotropicPosterior(inputs.network, init_scale=settings.init_scale, seed=settings.seed)
+        self._posterior = IsotropicPosterior(
+            inputs.network,
+            init_scale=settings.init_scale,
+            seed=settings.seed,
+            scale_update=settings.scale_update,
+        )
         self.prior = inputs.prior
         self.elbo = DataEmphasizedELBO(self._posterior, inputs.prior, inputs.num_data, kappa)
 

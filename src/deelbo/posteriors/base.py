@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
@@ -20,6 +20,7 @@ from deelbo import _distributed
 from deelbo._modules import check_memory, select, trainable
 from deelbo._seeds import mix
 from deelbo._weight_passes import ChunkCache, buffer, grad_chunks, over_chunks
+from deelbo.posteriors.stationary import ScaleTerm
 
 if TYPE_CHECKING:
     from deelbo.attachment import Attachment
@@ -326,6 +327,15 @@ class GaussianPosterior(nn.Module, ABC):
     @abstractmethod
     def trace(self, group: PriorGroup) -> float:
         """Return tr(Sigma_g^-1 S), where S is the covariance of q over the weights of the group."""
+
+    def update_scale(self, terms: Sequence[ScaleTerm], emphasis: float, loss_scale: float) -> None:
+        """Set the scale in closed form, in a posterior that has one: nothing, unless a subclass overrides it.
+
+        Args:
+            terms: What each group of the prior contributes.
+            emphasis: kappa N.
+            loss_scale: Factor by which the gradients are multiplied at this time.
+        """
 
     @abstractmethod
     def add_kl_gradient(self, groups: Iterable[PriorGroup], weight: float) -> None:

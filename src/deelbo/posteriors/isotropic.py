@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -12,18 +12,32 @@ from torch import Tensor, nn
 
 from deelbo._weight_passes import SMALL, add_grad, buffer, over_chunks, standard_normal, sum_of_squares
 from deelbo.posteriors.base import GaussianPosterior, inverse_softplus
+from deelbo.posteriors.stationary import GROWTH, SHRINKAGE, Curvature, ScaleTerm, stationary_scale
 
 if TYPE_CHECKING:
     from deelbo.priors.gaussian import PriorGroup
+
+SCALE_UPDATES = ("closed-form", "gradient")
 
 
 class IsotropicPosterior(GaussianPosterior):
     r"""q(theta) = N(theta | mean, scale^2 I_D) over every parameter with `requires_grad`.
 
-    The scale is learned through softplus. With theta = mean + scale * eps and eps ~ N(0, I), the reparameterised
-    gradients of a loss are  d loss / d mean = g  and  d loss / d scale = g . eps,  where g is the gradient at the draw.
+    With theta = mean + scale * eps and eps ~ N(0, I), the reparameterised gradients of a loss are  d loss / d mean = g
+    and  d loss / d scale = g . eps,  where g is the gradient at the draw. The scale is stored through softplus, and
+    `objective.backward()` sets it to where the objective is stationary in it (see `posteriors/stationary.py`); the
+    optimizer then finds no gradient of it. With scale_update="gradient", the paper's way, the optimizer moves it.
 
-    See `GaussianPosterior` for the arguments.
+    Args:
+        model: Network whose trainable parameters become random: bare, compiled, or wrapped for data parallelism.
+        init_scale: Initial standard deviation of q.
+        deterministic: Names (or prefixes) of parameters that are learned as point estimates.
+        seed: Seed for the random draws; taken from PyTorch's global generator if None.
+        synchronize: Whether data-parallel processes use the same draws, as they must under DDP.
+        scale_update: "closed-form" or "gradient".
+
+    Raises:
+        ValueError: If `scale_update` is something else, or an argument of `GaussianPosterior` is wrong.
 
     Example:
         >>> import torch
@@ -42,6 +56,22 @@ class IsotropicPosterior(GaussianPosterior):
         >>> posterior.raw_scale.grad is None  # the block has added the gradient of the scale
         False
     """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        init_scale: float = 1e-4,
+        deterministic: Iterable[str] = (),
+        seed: int | None = None,
+        synchronize: bool = True,
+        *,
+        scale_update: str = "closed-form",
+    ) -> None:
+        if scale_update not in SCALE_UPDATES:
+            raise ValueError(f"scale_update={scale_update!r}, but it is one of {', '.join(SCALE_UPDATES)}")
+        super().__init__(model, init_scale, deterministic, seed, synchronize)
+        self.scale_update = scale_update
+        self.curvature = Curvature()
 
     def _make_scale(self, raw: float) -> None:
         first = self._random[0]
@@ -89,6 +119,8 @@ class IsotropicPosterior(GaussianPosterior):
 
     def add_kl_gradient(self, groups: Iterable[PriorGroup], weight: float) -> None:
         """Add weight * dKL/dscale to its gradient; dKL/dscale = scale * sum_g tr(Sigma_g^-1) / v_g - D / scale."""
+        if self.scale_update == "closed-form":
+            return
         scale = self._sigma()
         precision = sum(group.trace_inverse / group.variance for group in groups)
         self._add_scale_gradient(weight * (scale * precision - self.num_params / scale))
@@ -96,6 +128,35 @@ class IsotropicPosterior(GaussianPosterior):
     def _add_scale_gradient(self, value: float) -> None:
         slope = torch.sigmoid(self.raw_scale.detach().double())  # d softplus(u) / du
         add_grad(self.raw_scale, (value * slope).to(self.raw_scale.dtype))
+
+    def update_scale(self, terms: Sequence[ScaleTerm], emphasis: float, loss_scale: float) -> None:
+        """Set the scale to its stationary value and drop its gradient; nothing if it is learned by gradient.
+
+        Args:
+            terms: What each group of the prior contributes.
+            emphasis: kappa N.
+            loss_scale: Factor by which the gradients are multiplied at this time.
+        """
+        if self.scale_update == "gradient":
+            return
+        grad, self.raw_scale.grad = self.raw_scale.grad, None
+        scale, slope = self._sigma(), torch.sigmoid(self.raw_scale.detach().double())
+        trace = float(grad.double() / (slope * scale * loss_scale)) if grad is not None else math.nan
+        if not math.isfinite(trace):  # a GradScaler will skip this step
+            return
+        self.curvature.add(trace)
+        bounds = max(scale / SHRINKAGE, 1e-12), min(scale * GROWTH, 1e12)
+        self.set_scale(stationary_scale(terms, emphasis * self.curvature.average, *bounds))
+
+    def get_extra_state(self) -> Tensor:
+        """Return seed, number of draws, and the average curvature, for `state_dict`."""
+        average = torch.tensor([self.curvature.average], dtype=torch.float64).view(torch.int64)  # the same bits
+        return torch.cat([super().get_extra_state(), average, torch.tensor([self.curvature.steps])])
+
+    def set_extra_state(self, state: Tensor) -> None:
+        """Restore seed, number of draws and average curvature from a `state_dict`."""
+        super().set_extra_state(state[:2])
+        self.curvature = Curvature(float(state[2:3].cpu().view(torch.float64)), int(state[3]))
 
     def _perturb(self, key: int, weights: list[Tensor], saved: list[Tensor], kept: bytearray) -> None:
         scale = self._sigma()

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
 from deelbo._weight_passes import ChunkCache, TensorList, grad_chunks
+from deelbo.posteriors.stationary import ScaleTerm
 from deelbo.priors.covariance import Covariance, Identity, OptionalChunks
 
 if TYPE_CHECKING:
@@ -112,19 +113,16 @@ class PriorGroup(nn.Module):
         log_dets = self.num_params * math.log(self.variance) + self.covariance.log_det() - posterior.log_det(self)
         return 0.5 * (expected / self.variance - self.num_params + log_dets)
 
-    def update_variance(self, posterior: GaussianPosterior) -> Tensor | None:
-        r"""Set v_g to its optimum (`eq:lambda_update`) if it is learned, else do nothing.
+    def update_variance(self, posterior: GaussianPosterior, quadratic: float) -> None:
+        r"""Set v_g to its optimum (`eq:lambda_update`).
 
         v_g* = ( tr(Sigma_g^-1 S) + d^T Sigma_g^-1 d ) / F, with S = scale^2 I for the isotropic posterior.
 
-        Returns:
-            Intermediate results that `add_gradient` at the same weights can reuse.
+        Args:
+            posterior: Posterior with the covariance S.
+            quadratic: d^T Sigma_g^-1 d, which `quadratic()` returns at the mean of q.
         """
-        if not self.learned:
-            return None
-        quadratic, reuse = self.quadratic()
         self.variance = max((posterior.trace(self) + quadratic) / self.num_params, math.ulp(0.0))
-        return reuse
 
     def add_gradient(self, weight: float, reuse: Tensor | None = None) -> None:
         """Add weight * d(-log p)/d theta_g = weight * Sigma_g^-1 (theta_g - mean_g) / v_g to the gradients."""
@@ -211,14 +209,32 @@ class GaussianPrior(nn.Module):
         """Return log p(theta) at the current weights: a draw inside a `sample()` block, else the mean of q."""
         return torch.tensor(sum(group.log_prob() for group in self.named_groups().values()), dtype=torch.float64)
 
-    def update_variances(self, posterior: GaussianPosterior) -> list[Tensor | None]:
+    def update_variances(
+        self, posterior: GaussianPosterior, before: Callable[[list[ScaleTerm]], None] | None = None
+    ) -> list[Tensor | None]:
         """Set every learned v_g to the value that maximises the objective given q (`eq:lambda_update`).
+
+        Args:
+            posterior: Posterior q.
+            before: Called before with what each group contributes to the stationary scale, which it may set.
 
         Returns:
             Intermediate results of each group that `add_gradient` can reuse.
         """
+        groups = self.named_groups().values()
         with posterior.at_mean():
-            return [group.update_variance(posterior) for group in self.named_groups().values()]
+            found = [group.quadratic() if group.learned else (None, None) for group in groups]
+            if before is not None:
+                before(
+                    [
+                        ScaleTerm(group.num_params, group.trace_inverse, quadratic, group.variance)
+                        for group, (quadratic, _) in zip(groups, found, strict=True)
+                    ]
+                )
+            for group, (quadratic, _) in zip(groups, found, strict=True):
+                if quadratic is not None:
+                    group.update_variance(posterior, quadratic)
+        return [reuse for _, reuse in found]
 
     def add_gradient(self, weight: float, reuse: Sequence[Tensor | None] | None = None) -> None:
         """Add weight * d(-log p)/d theta to the gradients: the penalty of MAP training, or d KL / d mean.

@@ -8,7 +8,7 @@ from typing import Any
 from deelbo._extras import require
 from deelbo.data.targets import Targets
 from deelbo.likelihoods import LIKELIHOODS
-from deelbo.metrics import Metric, metrics_of
+from deelbo.metrics import Metric, main_metric, metrics_of
 from deelbo.report.charts import learned_chart, objective_chart, race_chart
 from deelbo.report.views import VIEWS
 from deelbo.run_folder import RunFolder
@@ -71,10 +71,11 @@ def _facts(run: dict[str, Any], history: list[dict[str, float]], assessment: dic
         "objective_per_example": learned["objective"] / scale,
         "groups": {SYMBOLS.get(group, group): float(value) for group, value in learned["prior_variances"].items()},
         "charts": {
-            "objective": objective_chart(rows, method.penalty.column, method.penalty.symbol),
+            "objective": objective_chart(rows, method.penalty.column, method.penalty.symbol) if rows else None,
             "learned": learned_chart(rows, symbols) if method.variances_are_learned else None,
             "race": race_chart(history, best, method.penalty.column) if len(settings["learning_rates"]) > 1 else None,
         },
+        "frozen": _frozen(likelihood, run.get("start", {})),
         "search": _search_table(learned["search"], settings["learning_rates"], scale),
         "assessment": assessment,
         "names": names,
@@ -86,6 +87,12 @@ def _metrics(likelihood: str, assessment: dict[str, Any]) -> list[tuple[Metric, 
     """Return the metrics of the assessment; metrics that were added to deelbo after it was made are left out."""
     values = assessment["metrics"]
     return [(metric, values[name]) for name, metric in metrics_of(likelihood).items() if name in values]
+
+
+def _frozen(likelihood: str, start: dict[str, Any]) -> tuple[Metric, float] | None:
+    """Return the main metric of the frozen network's features before training, if it is known."""
+    metric, known = main_metric(likelihood), start.get("frozen_features", {})
+    return (metric, known[metric.name]) if metric.name in known else None
 
 
 def _view(likelihood: str, assessment: dict[str, Any], names: list[str]) -> dict[str, Any]:

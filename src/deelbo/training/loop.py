@@ -12,10 +12,11 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
+from deelbo._modules import switch_off_dropout
 from deelbo._seeds import mix, seed_step
 from deelbo.likelihoods import Likelihood
 from deelbo.optimizers import OPTIMIZERS
-from deelbo.training.batch_norm import refresh_batch_norm
+from deelbo.training.batch_norm import keep_statistics, refresh_batch_norm
 from deelbo.training.batches import (
     even_parts,
     fetch,
@@ -51,6 +52,7 @@ class Candidate:
         learning_rate: Learning rate at the beginning of the cosine schedule.
         settings: Settings of the run.
         accelerator: Accelerate's object for device, precision and processes.
+        batch_norm: How batch normalisation is treated: "frozen", "batch" or "running".
     """
 
     def __init__(
@@ -64,7 +66,9 @@ class Candidate:
         learning_rate: float,
         settings: Settings,
         accelerator: Accelerator,
+        batch_norm: str = "batch",
     ) -> None:
+        self.batch_norm = batch_norm
         self.network, self.method, self.likelihood = network, method, likelihood
         self.train_set, self.plain_set = train_set, plain_set
         self.learning_rate, self.settings, self.accelerator = learning_rate, settings, accelerator
@@ -82,7 +86,7 @@ class Candidate:
 
     def advance(self, until: int) -> Iterator[int]:
         """Train up to a step and yield the number of each step; stop early if the loss has diverged."""
-        self.network.train()
+        self._train_mode()
         while self.step < min(until, self.settings.steps) and not self.diverged:
             self._one_step()
             epoch = steps_per_epoch(self.num_data, self.settings.batch_size)
@@ -91,6 +95,13 @@ class Candidate:
             if self._cooling is None and (self.step % epoch == 0 or self.step == until):
                 self._record()
             yield self.step
+
+    def _train_mode(self) -> None:
+        self.network.train()
+        if self.batch_norm == "frozen":
+            keep_statistics(self.network)
+        if not self.settings.dropout:
+            switch_off_dropout(self.network)
 
     @property
     def diverged(self) -> bool:
@@ -117,9 +128,11 @@ class Candidate:
         self.clock["examples"] += len(labels) * self.accelerator.num_processes
 
     def _rate(self) -> float:
-        """Return the rate of this step: a cosine to zero over all steps, or a line to zero while cooling down."""
+        """Return the rate of this step: the schedule's over all steps, or a line to zero while cooling down."""
         begin, length = self._cooling or (self.step, 0)
-        rate = 0.5 * self.learning_rate * (1 + math.cos(math.pi * begin / self.settings.steps))
+        done = begin / self.settings.steps
+        left = 1 - done if self.settings.schedule == "linear" else 0.5 * (1 + math.cos(math.pi * done))
+        rate = self.learning_rate * left
         return rate * (1 - (self.step - begin) / (length + 1))
 
     def cool(self, length: int) -> None:
@@ -221,7 +234,7 @@ class Candidate:
         return in_order(self.plain_set, self.settings.batch_size, self.accelerator.device, indices)
 
     def _refresh_batch_norm(self, indices: list[int]) -> None:
-        if self.settings.refresh_batch_norm:
+        if self.batch_norm == "batch":
             parts = even_parts(indices, self.settings.batch_size, self.settings.seed)
             device = self.accelerator.device
             refresh_batch_norm(self.network, (fetch(self.plain_set, part, device)[0] for part in parts))

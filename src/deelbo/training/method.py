@@ -87,6 +87,7 @@ class Method(ABC):
     - `penalty`: The column of the history with the regularisation's part of the loss.
     - `quantities`: Learned numbers beside the prior variances.
     - `variances_are_learned`: When the prior variances are learned, as the end of a sentence; "" if they stay fixed.
+    - `trains`: Whether it takes training steps; if not, the network with the classifier's start is its result.
     """
 
     name: ClassVar[str]
@@ -95,6 +96,7 @@ class Method(ABC):
     penalty: ClassVar[Quantity]
     quantities: ClassVar[tuple[Quantity, ...]] = ()
     variances_are_learned: ClassVar[str] = ""
+    trains: ClassVar[bool] = True
 
     prior: GaussianPrior
 

@@ -1,11 +1,10 @@
 """The search for a learning rate: candidates are compared by the training objective, and the best ones continue.
 
-"grid" trains every candidate to the end. "race" compares all candidates after 7 % of the steps and the two best after
-25 %, and trains the better one to the end. Before a comparison each candidate cools down: its rate goes to zero over
-some more steps, which are discarded afterwards. Otherwise a large rate would look worse than it is, because of noise
-that the end of its cosine schedule removes. The comparison uses the objective at the best scale, because the learned
-scale starts tiny and lags behind the means. With four rates the race costs
-4 * (0.07 + 0.03) + 2 * (0.18 + 0.04) + 0.75 = 1.59 full runs instead of 4; measurements are in `docs/results.md`.
+"grid" trains every candidate to the end. "race" compares all candidates after 7 % of the steps, and trains the best one
+to the end. Before the comparison each candidate cools down: its rate goes to zero over 2 % more steps, which are
+discarded afterwards. Otherwise a large rate would look worse than it is, because of noise that the end of its cosine
+schedule removes. With four rates the race costs 4 * (0.07 + 0.02) + 0.93 = 1.29 full runs instead of 4; measurements
+are in `docs/results.md`.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from deelbo.errors import AllDivergedError
 from deelbo.training.loop import Candidate, MakeCandidate, State
 from deelbo.training.settings import Settings
 
-FIRST_STEPS = 20
+FIRST_STEPS = 12
 
 
 @dataclass(frozen=True)
@@ -47,12 +46,10 @@ def rungs(settings: Settings) -> list[Rung]:
     number, steps = len(settings.learning_rates), settings.steps
     last = Rung(steps, 1)
     # The first steps with a new classifier tell nothing, however short the run.
-    begin = max(FIRST_STEPS, round(0.1 * steps))
-    early = Rung(begin - round(0.3 * begin), max(2, number // 4), round(0.3 * begin))
-    later = Rung(round(0.25 * steps), 1, max(1, round(0.04 * steps)))
-    if settings.lr_search == "grid" or number == 1 or early.step >= later.step:
+    early = Rung(max(FIRST_STEPS, round(0.07 * steps)), 1, max(FIRST_STEPS // 3, round(0.02 * steps)))
+    if settings.lr_search == "grid" or number == 1 or early.step + early.cooling >= steps:
         return [last]
-    return [early, later, last] if number > 2 else [later, last]
+    return [early, last]
 
 
 def planned_steps(settings: Settings) -> int:

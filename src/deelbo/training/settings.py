@@ -9,10 +9,15 @@ from typing import Any
 
 from deelbo.likelihoods import LIKELIHOODS
 from deelbo.optimizers import OPTIMIZERS
+from deelbo.posteriors.isotropic import SCALE_UPDATES
 from deelbo.priors import PriorRecipe, make_recipe
+from deelbo.training.batch_norm import BATCH_NORMS
 from deelbo.training.method import METHODS
+from deelbo.training.start import HEAD_STARTS
 
+LEARNING_RATES = (0.1, 0.03, 0.01, 0.003)
 SEARCHES = ("race", "grid")
+SCHEDULES = ("cosine", "linear")
 # Length of training in the paper, by the kind of the inputs.
 LENGTHS = {"image": {"steps": 6000, "batch_size": 128}, "text": {"steps": 12000, "batch_size": 32}}
 
@@ -22,8 +27,9 @@ class Settings:
     """Settings of a run, beside the network and the data.
 
     Args:
-        method: "de-elbo", "elbo" (kappa = 1), "map" (fixed prior variances, no posterior) or "la-lml" (prior variances
-            learned by Laplace's approximation after every epoch).
+        method: "de-elbo", "elbo" (kappa = 1), "map" (fixed prior variances, no posterior), "la-lml" (prior variances
+            learned by Laplace's approximation after every epoch) or "probe" (a classifier on the frozen network's
+            features, without training steps).
         prior: "l2-sp", "l2-zero", "per-layer", or "ptyl:FILE" with the posterior of a source task (`deelbo prior`).
         rank: Number of deviations of the source task that the prior PTYL uses.
         diagonal: Number that the prior PTYL adds to the diagonal of its covariance.
@@ -38,10 +44,18 @@ class Settings:
         batch_size: Number of examples in a step, over all processes together.
         optimizer: "sgd" (Nesterov momentum) or "adamw" (without weight decay: the prior regularises).
         momentum: Momentum of SGD.
+        weight_decay: Weight decay of AdamW, in addition to the prior; only for "map".
+        schedule: How the learning rate falls to zero over the steps: "cosine" or "linear".
         clip: Largest norm of the whole gradient, which is clipped at it; None for no limit.
         init_scale: Initial value of the posterior's scale.
+        scale_update: How the posterior's scale is learned: "closed-form", or "gradient" as in the paper.
         samples: Number of draws for the estimate of the objective that chooses the learning rate.
-        refresh_batch_norm: Whether batch-normalisation statistics are estimated anew at the mean weights.
+        batch_norm: Statistics of batch normalisation: "frozen" keeps the pretrained network's, "batch" uses those of
+            each batch and estimates them anew after training, "running" is the usual way, and "auto" takes frozen or
+            batch, whichever has the better features before training.
+        head_start: Where the classifier starts: "zero", "ridge" or "probe" (ridge or logistic regression on the frozen
+            network's features), or "random".
+        dropout: Whether dropout and drop-path of the network are active in training.
         seed: Seed of everything random.
 
     Raises:
@@ -56,16 +70,21 @@ class Settings:
     class_weights: str = "none"
     kappa: float | None = None
     prior_variances: dict[str, float] | None = None
-    learning_rates: tuple[float, ...] = (0.1, 0.01, 0.001, 0.0001)
+    learning_rates: tuple[float, ...] = LEARNING_RATES
     lr_search: str = "race"
     steps: int = 6000
     batch_size: int = 128
     optimizer: str = "sgd"
     momentum: float = 0.9
+    weight_decay: float = 0.0
+    schedule: str = "cosine"
     clip: float | None = 1.0
     init_scale: float = 1e-4
+    scale_update: str = "closed-form"
     samples: int = 10
-    refresh_batch_norm: bool = True
+    batch_norm: str = "auto"
+    head_start: str = "zero"
+    dropout: bool = True
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -74,6 +93,9 @@ class Settings:
         if self.prior_variances is not None:  # infinity is stored in JSON as the text "inf"
             object.__setattr__(self, "prior_variances", {n: float(v) for n, v in self.prior_variances.items()})
         self._check_choices()
+        if not METHODS[self.method].trains:
+            for name, value in {"steps": 0, "learning_rates": self.learning_rates[:1], "head_start": "probe"}.items():
+                object.__setattr__(self, name, value)
         self._check_ranges()
 
     def _check_choices(self) -> None:
@@ -81,8 +103,16 @@ class Settings:
         LIKELIHOODS[self.likelihood](class_weights=self.class_weights)
         OPTIMIZERS[self.optimizer]
         self.prior_recipe()
-        if self.lr_search not in SEARCHES:
-            raise ValueError(f"lr_search={self.lr_search!r}, but it is one of {', '.join(SEARCHES)}")
+        choices = {
+            "lr_search": SEARCHES,
+            "schedule": SCHEDULES,
+            "scale_update": SCALE_UPDATES,
+            "batch_norm": BATCH_NORMS,
+            "head_start": HEAD_STARTS,
+        }
+        for name, known in choices.items():
+            if getattr(self, name) not in known:
+                raise ValueError(f"{name}={getattr(self, name)!r}, but it is one of {', '.join(known)}")
         for name in dict.fromkeys(name for entry in METHODS.entries() for name in entry.own_settings):
             value = getattr(self, name)
             if value is not None and name not in method.own_settings:
@@ -98,13 +128,15 @@ class Settings:
         if len(set(self.learning_rates)) != len(self.learning_rates):
             raise ValueError(f"learning_rates={rates} has a value twice")
         for name in ("steps", "batch_size", "samples"):
-            if getattr(self, name) < 1:
+            if getattr(self, name) < (1 if METHODS[self.method].trains or name != "steps" else 0):
                 raise ValueError(f"{name}={getattr(self, name)}, but it must be at least 1")
         ranges = {
             "rank": self.rank >= 0,
             "diagonal": 0 <= self.diagonal < math.inf,
             "kappa": self.kappa is None or 0 < self.kappa < math.inf,
             "momentum": 0 <= self.momentum < 1,
+            "weight_decay": self.weight_decay == 0
+            or (0 < self.weight_decay < math.inf and (self.method, self.optimizer) == ("map", "adamw")),
             "clip": self.clip is None or 0 < self.clip < math.inf,
             "init_scale": 0 < self.init_scale < math.inf,
             "seed": 0 <= self.seed < 2**63,

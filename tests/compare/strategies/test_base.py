@@ -13,7 +13,18 @@ from shared.comparisons import put_record, small_options, small_problems, strate
 
 
 def test_all_methods_are_registered():
-    assert STRATEGIES.names() == ["de-elbo", "elbo", "la-clml", "la-lml", "map-bo", "map-grid"]
+    assert STRATEGIES.names() == [
+        "de-elbo",
+        "default",
+        "elbo",
+        "la-clml",
+        "la-lml",
+        "lp-ft",
+        "map-bo",
+        "map-grid",
+        "probe",
+        "setfit",
+    ]
     with pytest.raises(ValueError, match="methods='map', but it is one of de-elbo"):
         make_strategies(small_options(methods=("map",)))
     with pytest.raises(ValueError, match="twice"):

@@ -7,7 +7,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 
@@ -131,7 +131,7 @@ class ByObjective:
 
     def _trials(self, problem: Problem) -> list[Trial]:
         rates = problem.options.learning_rates
-        kappa = {} if self.kappa is None else {"kappa": self.kappa}
+        kappa: dict[str, Any] = {} if self.kappa is None else {"kappa": self.kappa}
         if self.lr_search == "race":
             return [problem.trial(method=self.name, learning_rates=rates, lr_search="race", **kappa)]
         return [problem.trial(method=self.name, learning_rates=(rate,), lr_search="grid", **kappa) for rate in rates]
@@ -155,6 +155,42 @@ class ByObjective:
         """Return the best test result so far after each candidate."""
         path = best_so_far(self, self._trials(problem), known)
         return Curve([(seconds, reached, reached, reached) for seconds, reached in path], [path[-1]])
+
+
+class OneRun:
+    """Methods that search for nothing: a single run on all data.
+
+    Args:
+        name: Name of the method.
+        colour: Number of the method's colour in the charts.
+        trial: Function that returns the run for a problem.
+    """
+
+    kappa: float | None = None
+    searches = False
+    role = "rival"
+
+    def __init__(self, name: str, colour: int, trial: Callable[[Problem], Trial]) -> None:
+        self.name, self.colour, self.trial = name, colour, trial
+
+    def plan(self, problem: Problem, known: KnownRecords) -> Plan:
+        """Return the run."""
+        trials = [self.trial(problem)]
+        finals = trials if known(trials[0]) is not None else []
+        return Plan(trials, finals, finals, 1)
+
+    def score(self, record: Record) -> float:
+        """Return 0: there is nothing to choose from."""
+        return 0.0
+
+    def seconds(self, record: Record) -> float:
+        """Return the time of training."""
+        return record["seconds"]["training"]
+
+    def curve(self, problem: Problem, known: KnownRecords) -> Curve:
+        """Return the test result of the run."""
+        ((seconds, reached),) = best_so_far(self, [self.trial(problem)], known)
+        return Curve([(seconds, reached, reached, reached)], [(seconds, reached)])
 
 
 class GridSearch(ABC):
@@ -187,8 +223,12 @@ class GridSearch(ABC):
         chosen = best(trials, known, self.score)
         if chosen is None:
             return Plan(trials, [], [], len(cells) + 1)
-        final = problem.point(*cells[trials.index(chosen)], whole=True)
+        final = self.final(problem, cells[trials.index(chosen)])
         return Plan([*trials, final], [final], [chosen], len(cells) + 1)
+
+    def final(self, problem: Problem, cell: Cell) -> Trial:
+        """Return the run of the best cell on the whole training set."""
+        return problem.point(*cell, whole=True)
 
     @abstractmethod
     def score(self, record: Record) -> float:

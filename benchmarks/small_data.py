@@ -1,0 +1,174 @@
+"""deelbo's default run beside what people use instead on little data, and what each ingredient of it contributes.
+
+    python benchmarks/small_data.py rivals DATA OUT [--cells trec10,pets5] [--jobs 2]
+    python benchmarks/small_data.py ingredients DATA OUT [--cells trec10,pets5,cifar10,digits10] [--jobs 2]
+    python benchmarks/small_data.py table DATA OUT
+
+DATA has the folders agnews, trec, pets and cifar10; the digits are scikit-learn's. A cell is a dataset with a number of
+training examples for each class; each is run on three training sets, with the same 200 steps of 32 examples for every
+method (and every learning rate of a search). Runs are made through the records of `deelbo compare` in OUT/records: an
+interrupted benchmark continues, and `table` shows what there is. One thread for each run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import statistics
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from deelbo._wording import duration
+from deelbo.cli.quickstart import write_digits
+from deelbo.compare import Comparison, Options, Records, compare, make_problems
+from deelbo.compare.engines import ENGINES
+from deelbo.compare.results import rows_of
+from deelbo.specs import DataSpec, ModelSpec
+
+SEEDS = (1001, 2001, 3001)
+STEPS = {"steps": 200, "batch_size": 32, "likelihood": "categorical"}
+RIVALS = ("de-elbo", "probe", "lp-ft", "default")
+RATES = (0.1, 0.03, 0.01, 0.003)
+LP_FT_RATES = (0.03, 0.01, 0.003)
+GRID = {"learning_rates": (0.03, 0.01), "strengths": (0.01, 0.0001)}  # reduced: 8 runs and a final one
+HEADING = "| | accuracy, % | NLL | ECE, % | time | rates |\n| --- | --- | --- | --- | --- | --- |"
+GRID_CELLS = ("digits10", "cifar10", "pets5", "trec10")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A dataset with a number of training examples for each class."""
+
+    data: str
+    per_class: int
+    classes: int
+    size: int | None = None  # of images, in pixels; None for texts
+    test: int = 500
+
+    def specs(self, data: Path, out: Path) -> tuple[DataSpec, ModelSpec]:
+        folder = write_digits(out / "digits", 1000, 600) if self.data == "digits" else data / self.data
+        spec = DataSpec(str(folder), flip=self.data != "digits")
+        if self.size is None:
+            return spec, ModelSpec("offline:minilm", max_length=64)
+        return spec, ModelSpec("offline:efficientnet_lite0", image_size=self.size)
+
+
+CELLS = {
+    "digits10": Cell("digits", 10, 10, 32),
+    "cifar10": Cell("cifar10", 10, 10, 64),
+    "cifar100": Cell("cifar10", 100, 10, 64),
+    "pets5": Cell("pets", 5, 37, 96, 555),
+    "pets20": Cell("pets", 20, 37, 96, 555),
+    "trec10": Cell("trec", 10, 6),
+    "trec50": Cell("trec", 50, 6),
+    "agnews8": Cell("agnews", 8, 4),
+    "agnews32": Cell("agnews", 32, 4),
+    "agnews100": Cell("agnews", 100, 4),
+}
+
+# How DE-ELBO ran before, and each ingredient of today's default taken away from it or added to what was before.
+BEFORE: dict[str, Any] = {"scale_update": "gradient", "head_start": "random", "batch_norm": "batch"}
+OLD_RATES = (0.1, 0.01, 0.001, 0.0001)
+VARIANTS: dict[str, tuple[dict[str, Any], tuple[float, ...]]] = {
+    "today": ({}, RATES),
+    "without frozen statistics": ({"batch_norm": "batch"}, RATES),
+    "without the scale in closed form": ({"scale_update": "gradient"}, RATES),
+    "classifier from random": ({"head_start": "random"}, RATES),
+    "classifier from ridge regression": ({"head_start": "ridge"}, RATES),
+    "without dropout": ({"dropout": False}, RATES),
+    "with the old rates": ({}, OLD_RATES),
+    "before": (BEFORE, OLD_RATES),
+    "before, with frozen statistics": ({**BEFORE, "batch_norm": "frozen"}, OLD_RATES),
+    "before, with the scale in closed form": ({**BEFORE, "scale_update": "closed-form"}, OLD_RATES),
+    "before, classifier from zero": ({**BEFORE, "head_start": "zero"}, OLD_RATES),
+    "before, with today's rates": (BEFORE, RATES),
+}
+
+
+def comparisons(cell: str, data: Path, out: Path) -> Iterator[tuple[str, Comparison]]:
+    """Yield the comparisons of a cell with all rivals."""
+    text = CELLS[cell].size is None
+    options = Options(methods=("de-elbo",), settings=STEPS, learning_rates=RATES)
+    yield "de-elbo", comparison(cell, data, out, options)
+    yield "one run", comparison(cell, data, out, Options(methods=("probe", "default"), settings=STEPS))
+    yield "lp-ft", comparison(cell, data, out, Options(methods=("lp-ft",), settings=STEPS, learning_rates=LP_FT_RATES))
+    if text:
+        yield "setfit", comparison(cell, data, out, Options(methods=("setfit",), settings=STEPS))
+    if cell in GRID_CELLS:
+        yield "map-grid", comparison(cell, data, out, Options(methods=("map-grid",), settings=STEPS, **GRID))  # type: ignore[arg-type]
+
+
+def comparison(cell: str, data: Path, out: Path, options: Options, pooling: str | None = None) -> Comparison:
+    """Return one comparison of a cell on its three training sets."""
+    chosen = CELLS[cell]
+    data_spec, model_spec = chosen.specs(data, out)
+    if pooling is not None:
+        model_spec = ModelSpec(model_spec.model, max_length=model_spec.max_length, pooling=pooling)
+    sizes = [chosen.per_class * chosen.classes]
+    problems = make_problems(data_spec, [model_spec], options, train_sizes=sizes, seeds=SEEDS, test_size=chosen.test)
+    return Comparison(problems, Records(out / "records"))
+
+
+def variants(cell: str, data: Path, out: Path) -> Iterator[tuple[str, Comparison]]:
+    """Yield the comparisons of a cell with and without each ingredient."""
+    text = CELLS[cell].size is None
+    for name, (settings, rates) in VARIANTS.items():
+        if text and "statistics" in name:
+            continue
+        options = Options(methods=("de-elbo",), settings={**STEPS, **settings}, learning_rates=rates)
+        yield name, comparison(cell, data, out, options, "own" if text and name.startswith("before") else None)
+        if text and name in ("today", "before"):
+            other = "own" if name == "today" else "mean"
+            yield f"{name}, pooling {other}", comparison(cell, data, out, options, other)
+
+
+def run(found: Comparison, out: Path, jobs: int) -> None:
+    """Make the runs that are missing."""
+    if found.wanted():
+        engine = ENGINES["local"](out / "records", device="cpu", log=out / "workers.log", jobs=jobs)
+        compare(found, engine)
+
+
+def show(title: str, rows: list[dict[str, Any]]) -> str:
+    """Return a line of a table: mean and standard error over the training sets."""
+    columns = []
+    for name, factor in (("accuracy", 100), ("nll", 1), ("ece", 100)):
+        values = [factor * row[name] for row in rows]
+        error = statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else math.nan
+        digits = 1 if factor == 100 else 2
+        columns.append(f"{statistics.mean(values):.{digits}f} ± {error:.{digits}f}")
+    seconds = duration(statistics.mean(row["seconds"] for row in rows))
+    rates = ", ".join(f"{row['learning_rate']:g}" for row in rows if row.get("learning_rate"))
+    return f"| {title} | {' | '.join(columns)} | {seconds} | {rates} |"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["rivals", "ingredients", "table"])
+    parser.add_argument("data", type=Path)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--cells", default="")
+    parser.add_argument("--jobs", type=int, default=2)
+    arguments = parser.parse_args()
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    makers = {"rivals": comparisons, "ingredients": variants}
+    wanted = [arguments.what] if arguments.what in makers else list(makers)
+    cells = arguments.cells.split(",") if arguments.cells else list(CELLS)
+    for what in wanted:
+        print(f"\n## {what}", flush=True)
+        for cell in cells:
+            print(f"\n### {cell}\n\n{HEADING}")
+            for title, found in makers[what](cell, arguments.data, arguments.out):
+                if arguments.what != "table":
+                    run(found, arguments.out, arguments.jobs)
+                by_method: dict[str, list[dict[str, Any]]] = {}
+                for row in rows_of(found):
+                    by_method.setdefault(row["method"], []).append(row)
+                for method, rows in by_method.items():
+                    print(show(title if what == "ingredients" else method, rows), flush=True)
+
+
+if __name__ == "__main__":
+    main()

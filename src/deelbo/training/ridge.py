@@ -1,0 +1,102 @@
+r"""Ridge regression of the targets on given features, with leave-one-out predictions in closed form.
+
+With centred features X = U diag(e)^(1/2) V^T, targets Y around their mean, and strength l, the fit is
+H Y with H = U diag(e / (e + l)) U^T + 1/N, and the prediction for example i without example i is
+Y_i - (Y_i - (H Y)_i) / (1 - H_ii). Logits are these predictions times a factor. Strength and factor are those with the
+best likelihood of the left-out examples. On frozen features this does as well as logistic regression with
+cross-validation, 50 to 100 times as fast (docs/choosing.md).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from deelbo.likelihoods import Likelihood
+
+STRENGTHS = torch.logspace(-5, 3, 33, dtype=torch.float64)  # in units of the mean eigenvalue of X^T X
+_GOLDEN = (5**0.5 - 1) / 2
+
+
+@dataclass(frozen=True)
+class Ridge:
+    """A linear layer on given features, and what it would predict for each example without having seen it.
+
+    Args:
+        weight: Weights of the layer, [outputs, features].
+        bias: Biases of the layer, [outputs].
+        left_out: Outputs for each example, by a layer that was fitted to all others, [examples, outputs].
+        nll: Mean negative log-likelihood of the targets under these outputs.
+        targets: Targets of the examples.
+    """
+
+    weight: Tensor
+    bias: Tensor
+    left_out: Tensor
+    nll: float
+    targets: Tensor
+
+
+@torch.no_grad()
+def fit_ridge(features: Tensor, targets: Tensor, likelihood: Likelihood, num_outputs: int) -> Ridge:
+    """Return the ridge regression with the best leave-one-out likelihood.
+
+    Args:
+        features: Inputs of the linear layer, [examples, features]; at least two examples.
+        targets: Targets of the examples, as the likelihood takes them.
+        likelihood: Likelihood, which says what the outputs should be near to.
+        num_outputs: Number of outputs for an example.
+
+    Example:
+        >>> import torch
+        >>> from deelbo.likelihoods import Categorical
+        >>> from deelbo.training.ridge import fit_ridge
+        >>> classes = torch.arange(40) % 2
+        >>> features = torch.randn(40, 5, generator=torch.Generator().manual_seed(0)) + 2 * classes[:, None]
+        >>> ridge = fit_ridge(features, classes, Categorical(), num_outputs=2)
+        >>> bool((ridge.left_out.argmax(1) == classes).double().mean() > 0.95)
+        True
+    """
+    X, Y = features.double(), likelihood.linear_targets(targets, num_outputs)
+    number, mean, level = len(X), X.mean(0), Y.mean(0)
+    U, root, Vt = torch.linalg.svd(X - mean, full_matrices=False)
+    keep = root > 1e-7 * root.max().clamp(min=1e-30)
+    U, root, Vt = U[:, keep], root[keep], Vt[keep]
+    e, rotated = root.square(), U.T @ (Y - level)
+    best: tuple[float, float, float, Tensor] | None = None
+    for strength in (STRENGTHS.to(X.device) * e.mean()).tolist() if len(e) else [1.0]:
+        shrinkage = e / (e + strength)
+        leverage = (U.square() @ shrinkage + 1 / number).clamp(max=1 - 1e-9)
+        fitted = level + U @ (shrinkage[:, None] * rotated)
+        left_out = Y - (Y - fitted) / (1 - leverage)[:, None]
+        factor = _best_factor(left_out, targets, likelihood) if likelihood.scale_free else 1.0
+        nll = float(likelihood(factor * left_out, targets))
+        if best is None or nll < best[0]:
+            best = nll, strength, factor, factor * left_out
+    assert best is not None
+    nll, strength, factor, left_out = best
+    weight = factor * Vt.T @ ((root / (e + strength))[:, None] * rotated)
+    return Ridge(weight.T, factor * level - mean @ weight, left_out, nll, targets)
+
+
+def _best_factor(outputs: Tensor, targets: Tensor, likelihood: Likelihood) -> float:
+    """Return the factor of the outputs with the best likelihood, by golden section over its logarithm."""
+
+    def nll(log_factor: float) -> float:
+        return float(likelihood(outputs * torch.tensor(log_factor).exp().item(), targets))
+
+    low, high = -5.0, 8.0
+    inner = [high - _GOLDEN * (high - low), low + _GOLDEN * (high - low)]
+    values = [nll(inner[0]), nll(inner[1])]
+    while high - low > 0.02:
+        if values[0] < values[1]:
+            high, inner[1], values[1] = inner[1], inner[0], values[0]
+            inner[0] = high - _GOLDEN * (high - low)
+            values[0] = nll(inner[0])
+        else:
+            low, inner[0], values[0] = inner[0], inner[1], values[1]
+            inner[1] = low + _GOLDEN * (high - low)
+            values[1] = nll(inner[1])
+    return float(torch.tensor(0.5 * (low + high)).exp())

@@ -1,0 +1,90 @@
+"""What is found out and decided before the first step."""
+
+import pytest
+import torch
+from torch import nn
+
+from deelbo.likelihoods import Categorical, Gaussian
+from deelbo.training.start import Start, Starter
+
+X = torch.randn(40, 6, generator=torch.Generator().manual_seed(0))
+Y = (X[:, 0] > 0).long()
+
+
+def starter(network, head, x=X, y=Y, likelihood=None):
+    return Starter(network, likelihood or Categorical(), lambda: [(x[:20], y[:20]), (x[20:], y[20:])], 2, head)
+
+
+def network(norm=False):
+    torch.manual_seed(0)
+    middle = nn.BatchNorm1d(16) if norm else nn.Identity()
+    return nn.Sequential(nn.Linear(6, 16), middle, nn.Tanh(), nn.Dropout(0.5), nn.Linear(16, 2))
+
+
+@pytest.mark.parametrize("head_start", ["zero", "ridge", "probe", "random"])
+def test_the_classifier_starts_where_it_was_asked_to(head_start):
+    net = network()
+    before = {name: value.clone() for name, value in net.state_dict().items()}
+    start = starter(net, "4").prepare("auto", head_start)
+    assert (start.head_start, start.batch_norm) == (head_start, "")
+    assert start.frozen_features["accuracy"] > 0.7
+    for name in ("0.weight", "0.bias"):
+        assert torch.equal(net.state_dict()[name], before[name])
+    right = (net.eval()(X).argmax(1) == Y).double().mean()
+    if head_start == "zero":
+        assert net[4].weight.abs().max() == net[4].bias.abs().max() == 0
+    elif head_start == "random":
+        assert torch.equal(net[4].weight, before["4.weight"])
+    else:
+        assert right > 0.9
+
+
+def test_left_out_examples_are_not_seen():
+    """Labels at random cannot be predicted, although the classifier fits them."""
+    labels = torch.randint(2, (40,), generator=torch.Generator().manual_seed(1))
+    start = starter(network(), "4", y=labels).prepare("frozen", "ridge")
+    assert start.frozen_features["accuracy"] < 0.7
+    assert start.frozen_features["nll"] > 0.6
+
+
+def test_statistics_are_kept_where_they_are_better_and_estimated_where_they_are_not():
+    net = network(norm=True)
+    assert starter(net, "4").prepare("auto", "zero").batch_norm == "batch"  # it was never trained
+    net.train()(X)
+    assert starter(net, "4").prepare("auto", "zero").batch_norm in ("frozen", "batch")
+    net[1].running_mean.fill_(1e4)  # statistics of something else: tanh is saturated everywhere
+    kept = net[1].running_mean.clone()
+    assert starter(net, "4").prepare("auto", "zero").batch_norm == "batch"
+    assert torch.equal(net[1].running_mean, kept)  # only tried
+    for asked in ("frozen", "running", "batch"):
+        assert starter(net, "4").prepare(asked, "zero").batch_norm == asked
+
+
+def test_a_network_that_does_not_end_with_a_linear_layer_starts_as_it_is():
+    net = nn.Sequential(nn.Linear(6, 2), nn.Softplus())
+    before = net[0].weight.clone()
+    start = starter(net, "0").prepare("auto", "zero")
+    assert start == Start("", "random")
+    assert torch.equal(net[0].weight, before)
+    assert start.describe("categorical") is None
+
+
+def test_undefined_features_are_left_alone():
+    net = network()
+    with torch.no_grad():
+        net[0].weight.fill_(float("nan"))
+    assert starter(net, "4").prepare("auto", "zero").head_start == "random"
+
+
+def test_a_sentence_about_the_features():
+    start = starter(network(), "4").prepare("auto", "zero")
+    assert "without fine-tuning: accuracy, mean over classes about" in start.describe("categorical")
+    assert Start(**start.as_dict()) == start
+
+
+def test_numbers_have_only_their_main_metric():
+    likelihood, y = Gaussian(), X[:, :1] * 3 + 1
+    likelihood.fit(y, 1)
+    net = nn.Sequential(nn.Linear(6, 16), nn.Tanh(), nn.Linear(16, 1))
+    given = Starter(net, likelihood, lambda: [(X, y)], 1, "2")
+    assert list(given.prepare("auto", "zero").frozen_features) == ["rmse"]
