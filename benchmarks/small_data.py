@@ -1,6 +1,6 @@
 """deelbo's default run beside what people use instead on little data, and what each ingredient of it contributes.
 
-    python benchmarks/small_data.py rivals DATA OUT [--cells trec10,pets5] [--jobs 2]
+    python benchmarks/small_data.py rivals DATA OUT [--cells trec10,pets5] [--skip map-grid] [--jobs 2]
     python benchmarks/small_data.py ingredients DATA OUT [--cells trec10,pets5,cifar10,digits10] [--jobs 2]
     python benchmarks/small_data.py table DATA OUT
 
@@ -150,6 +150,7 @@ def main() -> None:
     parser.add_argument("data", type=Path)
     parser.add_argument("out", type=Path)
     parser.add_argument("--cells", default="")
+    parser.add_argument("--skip", default="", help="comparisons to leave out, such as map-grid")
     parser.add_argument("--jobs", type=int, default=2)
     arguments = parser.parse_args()
     arguments.out.mkdir(parents=True, exist_ok=True)
@@ -161,7 +162,7 @@ def main() -> None:
         for cell in cells:
             print(f"\n### {cell}\n\n{HEADING}")
             for title, found in makers[what](cell, arguments.data, arguments.out):
-                if arguments.what != "table":
+                if arguments.what != "table" and title not in arguments.skip.split(","):
                     run(found, arguments.out, arguments.jobs)
                 by_method: dict[str, list[dict[str, Any]]] = {}
                 for row in rows_of(found):

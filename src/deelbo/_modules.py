@@ -11,8 +11,6 @@ from torch import nn
 
 from deelbo._weight_passes import flat
 
-_DROP_PATHS = ("DropPath", "StochasticDepth", "DropBlock2d")
-
 
 def unwrap(model: nn.Module) -> nn.Module:
     """Return the bare network inside `torch.compile` and data-parallel wrappers."""
@@ -35,16 +33,6 @@ def eval_mode(model: nn.Module) -> Iterator[None]:
     finally:
         for module, training in modes.items():
             module.training = training
-
-
-def switch_off_dropout(model: nn.Module) -> None:
-    """Put dropout and drop-path of a network in train mode into eval mode.
-
-    Drop-path layers are known by their names, because every library has its own.
-    """
-    for module in model.modules():
-        if isinstance(module, nn.modules.dropout._DropoutNd) or type(module).__name__ in _DROP_PATHS:
-            module.eval()
 
 
 def trainable(model: nn.Module) -> dict[str, nn.Parameter]:

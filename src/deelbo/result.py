@@ -311,7 +311,7 @@ def _restore(folder: RunFolder, run: dict[str, Any], model: nn.Module | None) ->
 def restore_likelihood(likelihood: Likelihood, state: Mapping[str, Any]) -> None:
     """Set the state of a likelihood from plain values; their shapes may differ from the present ones."""
     for name, tensor in likelihood.state_dict(keep_vars=True).items():
-        tensor.data = torch.tensor(state[name], dtype=tensor.dtype)
+        tensor.data = torch.tensor(state[name], dtype=tensor.dtype, device=tensor.device)
 
 
 def _check_empty(path: Path) -> None:

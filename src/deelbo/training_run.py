@@ -20,7 +20,7 @@ from deelbo._seeds import mix, own_randomness
 from deelbo.errors import AllDivergedError
 from deelbo.likelihoods import LIKELIHOODS, Likelihood
 from deelbo.models import InputReader
-from deelbo.result import Result
+from deelbo.result import Result, restore_likelihood
 from deelbo.run_folder import RunFolder
 from deelbo.training.batches import Inputs, even_parts, fetch, labels_of, network_output
 from deelbo.training.device import Execution
@@ -128,6 +128,9 @@ class TrainingRun:
         self._recipe.start(network, self.head)
         with self._accelerator.main_process_first():
             initial, self._start = self._initial_state(network)
+        restore_likelihood(self._likelihood, self._start.likelihood)
+        if self._start.head_start != self.settings.head_start:
+            self.listener(events.Note("the classifier starts at random: the network does not end with a linear layer"))
         if (worth := self._start.describe(self.settings.likelihood)) is not None:
             self.listener(events.Note(worth))
         if self.execution.log is not None:
@@ -173,9 +176,11 @@ class TrainingRun:
             initial, start = self.folder.initial_state()
             return initial, Start(**start)
         begin = time.perf_counter()
+        starter = self._starter(network)
         with own_randomness(self._accelerator.device):
-            prepared = self._starter(network).prepare(self.settings.batch_norm, self.settings.head_start)
-        prepared = replace(prepared, seconds=time.perf_counter() - begin)
+            prepared = starter.prepare(self.settings.batch_norm, self.settings.head_start)
+        likelihood = {name: value.tolist() for name, value in starter.likelihood.state_dict().items()}
+        prepared = replace(prepared, seconds=time.perf_counter() - begin, likelihood=likelihood)
         initial = copy.deepcopy(network.state_dict())
         if self.folder is not None and self._accelerator.is_main_process:
             self.folder.begin(self.settings, self.about, initial, prepared.as_dict())
@@ -191,7 +196,14 @@ class TrainingRun:
             for part in parts:
                 yield fetch(self.sets.plain, part, device)
 
-        return Starter(network, copy.deepcopy(self._likelihood).cpu(), batches, self._num_outputs, self.head)
+        return Starter(
+            network,
+            copy.deepcopy(self._likelihood).cpu(),
+            batches,
+            self._num_outputs,
+            self.head,
+            self._accelerator.autocast,
+        )
 
     def _search(self, network: nn.Module, initial: dict[str, Tensor]) -> Result:
         accelerator = self._accelerator

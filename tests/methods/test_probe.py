@@ -24,6 +24,15 @@ def test_only_the_classifier_changes():
     assert set(result.prior_variances.values()) == {math.inf}
 
 
+def test_numbers_have_the_noise_of_left_out_examples():
+    x = torch.randn(60, 5, generator=torch.Generator().manual_seed(0))
+    y = x[:, 0] + 0.5 * torch.randn(60, generator=torch.Generator().manual_seed(1))
+    net = torch.nn.Sequential(torch.nn.Linear(5, 20), torch.nn.Tanh(), torch.nn.Linear(20, 1))
+    data = torch.utils.data.TensorDataset(x, y)
+    result = deelbo.finetune(net, data, "2", method="probe", device="cpu")
+    assert 0.35 < result.predict(x[:1]).std.item() < 0.8
+
+
 def test_a_probe_is_saved_and_loaded(tmp_path):
     result = deelbo.finetune(network(), digits()[0], "4", method="probe", device="cpu", out=tmp_path / "run")
     again = deelbo.load(tmp_path / "run", network())

@@ -1,6 +1,7 @@
 """Sentence encoders, from local folders."""
 
 import pytest
+import safetensors.torch
 import torch
 
 from deelbo.models import load_model, restore_model
@@ -55,14 +56,35 @@ def test_a_run_knows_its_pooling_again(tmp_path):
     torch.testing.assert_close(again.eval()(**batch), network.eval()(**batch))
 
 
-def test_an_exported_network_is_a_model_of_sentence_transformers(tmp_path):
-    sentence_transformers = pytest.importorskip("sentence_transformers")
+def test_weights_of_the_bare_encoder_and_of_a_classifier(tmp_path):
+    spec = tiny_encoder(tmp_path / "e", pooling_mode="mean")
+    network, _ = load_model(spec, "text", CLASSES)
+    own = load_model(spec, "text", CLASSES, pooling="own")[0]
+    bare = {name.removeprefix("encoder."): v for name, v in network.state_dict().items() if "encoder." in name[:8]}
+    for name, state in {"bare": bare, "bert": own.state_dict(), "ours": network.state_dict()}.items():
+        safetensors.torch.save_file({k: v.contiguous() for k, v in state.items()}, tmp_path / f"{name}.safetensors")
+        again, _ = load_model(spec, "text", CLASSES, weights=tmp_path / f"{name}.safetensors")
+        torch.testing.assert_close(again.encoder.state_dict(), network.encoder.state_dict())
+
+
+def test_the_pooling_of_an_exported_network_can_be_overruled(tmp_path):
     network, reader = load_model(tiny_encoder(tmp_path / "e", pooling_mode="mean"), "text", CLASSES)
     network.save_pretrained(tmp_path / "out")
     reader.tokenizer.save_pretrained(tmp_path / "out")
-    texts = ["red ball", "blue"]
+    own, own_reader = load_model(f"hf:{tmp_path / 'out'}", "text", CLASSES, pooling="own")
+    own_reader.write_files(tmp_path / "files")
+    assert type(restore_model(own_reader.as_dict(), tmp_path / "files")[0]) is type(own)
+
+
+def test_an_exported_network_is_a_model_of_sentence_transformers(tmp_path):
+    sentence_transformers = pytest.importorskip("sentence_transformers")
+    spec = tiny_encoder(tmp_path / "e", pooling_mode="mean")
+    network, reader = load_model(spec, "text", CLASSES, max_length=4)
+    network.save_pretrained(tmp_path / "out")
+    reader.tokenizer.save_pretrained(tmp_path / "out")
+    texts = ["goal team match player ball bank", "bank"]
     found = sentence_transformers.SentenceTransformer(str(tmp_path / "out"), device="cpu").encode(texts)
-    batch = reader.tokenizer(texts, padding=True, return_tensors="pt")
+    batch = reader.tokenizer(texts, padding=True, truncation=True, max_length=4, return_tensors="pt")
     torch.testing.assert_close(torch.as_tensor(found), network.eval()(**batch).detach(), rtol=1e-4, atol=1e-5)
 
 
@@ -76,6 +98,22 @@ def test_paddings_do_not_count(left):
     for name in ("mean", "first", "last", "max"):
         whole = torch.ones(1, 2, dtype=torch.long)
         torch.testing.assert_close(pool(tokens, mask, name)[:1], pool(alone, whole, name))
+
+
+def test_a_text_without_tokens_is_a_number_nevertheless():
+    for name in ("mean", "first", "last", "max"):
+        assert pool(torch.randn(1, 3, 2), torch.zeros(1, 3, dtype=torch.long), name).isfinite().all()
+
+
+def test_the_encoder_of_an_encoder_and_decoder(tmp_path):
+    import transformers
+
+    spec = tiny_encoder(tmp_path / "e", pooling_mode="mean")
+    config = transformers.T5Config(vocab_size=20, d_model=16, d_kv=8, d_ff=16, num_layers=1, num_heads=2)
+    transformers.T5Model(config).save_pretrained(tmp_path / "e")
+    network, _ = load_model(spec, "text", CLASSES)
+    ids = torch.tensor([[1, 2, 3]])
+    assert network(input_ids=ids, attention_mask=torch.ones_like(ids)).shape == (1, 3)
 
 
 def test_a_model_that_says_nothing(tmp_path):

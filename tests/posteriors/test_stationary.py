@@ -51,12 +51,21 @@ def test_bounds_hold_where_the_curvature_is_negative_or_huge():
 
 def test_the_average_forgets_the_beginning():
     curvature = Curvature()
-    for value in [1e6] * 10 + [2.0] * 90:
+    for value in [1e3] * 10 + [2.0] * 90:
         curvature.add(value)
     assert curvature.average == pytest.approx(2.0, rel=1e-2)
     weights = [(1 + RECENT) / (t + RECENT) for t in range(1, 101)]
     kept = [w * math.prod(1 - later for later in weights[i + 1 :]) for i, w in enumerate(weights)]
     assert sum(kept) == pytest.approx(1)
+
+
+def test_an_outlier_counts_as_a_large_usual_value():
+    usual, outlier = Curvature(), Curvature()
+    for curvature, value in ((usual, 20.0), (outlier, 1e9)):
+        for _ in range(50):
+            curvature.add(2.0)
+        curvature.add(value)
+    assert outlier.average == pytest.approx(usual.average)
 
 
 def test_one_step_is_the_formula():

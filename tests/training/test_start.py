@@ -69,11 +69,65 @@ def test_a_network_that_does_not_end_with_a_linear_layer_starts_as_it_is():
     assert start.describe("categorical") is None
 
 
-def test_undefined_features_are_left_alone():
+@pytest.mark.parametrize("head_start", ["ridge", "probe"])
+def test_a_classifier_that_cannot_be_fitted_is_refused(head_start):
+    net = nn.Sequential(nn.Linear(6, 2), nn.Softplus())
+    with pytest.raises(ValueError, match="Sequential: it does not end with a linear layer that is its head"):
+        starter(net, "0").prepare("auto", head_start)
     net = network()
     with torch.no_grad():
         net[0].weight.fill_(float("nan"))
     assert starter(net, "4").prepare("auto", "zero").head_start == "random"
+    with pytest.raises(ValueError, match="the features are not finite numbers"):
+        starter(net, "4").prepare("auto", head_start)
+
+
+class Odd(nn.Module):
+    """Networks whose classifier is not called once on a row for each example."""
+
+    def __init__(self, kind):
+        super().__init__()
+        self.kind, self.body = kind, nn.Linear(6, 2)
+        self.fc = nn.Linear(2, 2)
+        if kind == "tied":
+            self.body = nn.Sequential(nn.Linear(6, 2), nn.Linear(2, 2))
+            self.body[1].weight = self.fc.weight
+
+    def forward(self, x):
+        z = self.body(x).tanh()
+        if self.kind == "twice":
+            self.fc(z)
+        if self.kind == "three dimensions":
+            return self.fc(z[:, None, :])[:, 0]
+        return self.fc(input=z) if self.kind == "keyword" else self.fc(z)
+
+
+@pytest.mark.parametrize("kind", ["tied", "twice", "three dimensions", "keyword"])
+def test_classifiers_that_are_called_in_other_ways_start_as_they_are(kind):
+    net = Odd(kind)
+    before = net.fc.weight.clone()
+    assert starter(net, "fc").prepare("auto", "zero").head_start == "random"
+    assert torch.equal(net.fc.weight, before)
+
+
+@pytest.mark.parametrize("head_start", ["ridge", "probe"])
+def test_a_classifier_without_bias_is_fitted_without_one(head_start):
+    net = nn.Sequential(nn.Linear(6, 16), nn.Softplus(), nn.Linear(16, 2, bias=False))
+    starter(net, "2").prepare("auto", head_start)
+    assert (net(X).argmax(1) == Y).double().mean() > 0.8
+
+
+def test_ignored_labels_do_not_count():
+    labels = Y.clone()
+    labels[:5] = -100
+    assert starter(network(), "4", y=labels).prepare("auto", "ridge").frozen_features["accuracy"] > 0.7
+
+
+def test_a_compiled_network_that_ran_before():
+    net = torch.compile(network(), backend="eager")
+    with torch.no_grad():
+        net.eval()(X[:20])
+    assert starter(net, "4").prepare("auto", "zero").head_start == "zero"
 
 
 def test_a_sentence_about_the_features():
@@ -87,4 +141,8 @@ def test_numbers_have_only_their_main_metric():
     likelihood.fit(y, 1)
     net = nn.Sequential(nn.Linear(6, 16), nn.Tanh(), nn.Linear(16, 1))
     given = Starter(net, likelihood, lambda: [(X, y)], 1, "2")
-    assert list(given.prepare("auto", "zero").frozen_features) == ["rmse"]
+    start = given.prepare("auto", "zero")
+    assert list(start.frozen_features) == ["rmse"]
+    assert likelihood.noise.item() == pytest.approx(1.0)  # the outputs are zero
+    given.prepare("auto", "ridge")
+    assert likelihood.noise.item() == pytest.approx(start.frozen_features["rmse"] / likelihood.spread.item(), rel=1e-4)

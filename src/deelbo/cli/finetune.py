@@ -162,20 +162,26 @@ def _show(result: Result, metrics: Metrics | None, out: Path) -> None:
     """Print test results, learned values and speed of a run, and the path of its report in full."""
     titles = {name: metric.title for name, metric in metrics_of(result.likelihood.name).items()}
     rows = [(f"test {titles[name]}", shown_number(value)) for name, value in (metrics or {}).items()]
-    rows.append(("learning rate", f"{result.learning_rate:g}"))
+    if METHODS[result.settings.method].trains:
+        rows += _of_training(result)
+    rows.append(("report", str(out / "report.html")))
+    width = max(len(name) for name, _ in rows)
+    for name, value in rows:
+        print(f" {name:{width}}  {value}")
+
+
+def _of_training(result: Result) -> list[tuple[str, str]]:
+    rows = [("learning rate", f"{result.learning_rate:g}")]
     rows += [(f"prior variance, {name}", f"{variance:.3g}") for name, variance in result.prior_variances.items()]
     for name, title in {**result.likelihood.learned_titles, **_titles(result)}.items():
         rows.append((title, f"{result.learned[name]:.3g}"))
     speed = result.speed
-    rows += [
+    return [
+        *rows,
         ("objective per example", f"{result.objective / result.objective_scale:.4f} (larger is better)"),
         ("examples per second", f"{speed['examples_per_second']:.1f}"),
         ("time outside the network", f"{speed['outside_network']:.0%} (data {speed['data']:.1%})"),
-        ("report", str(out / "report.html")),
     ]
-    width = max(len(name) for name, _ in rows)
-    for name, value in rows:
-        print(f" {name:{width}}  {value}")
 
 
 def _titles(result: Result) -> dict[str, str]:

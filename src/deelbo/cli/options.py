@@ -168,7 +168,7 @@ HeadStart = Annotated[
     str,
     typer.Option(
         rich_help_panel=EXPERT,
-        help="Where the classifier starts: zero, ridge (ridge regression on the frozen features), or random.",
+        help="Where the classifier starts: zero, ridge or probe (a regression on the frozen features), or random.",
     ),
 ]
 Dropout = Annotated[

@@ -66,7 +66,7 @@ class RunProgress:
         elif isinstance(event, events.TrainingPlanned):
             self._steps_planned, self._batch, self._began = event.steps, event.batch_size, time.monotonic()
             self.console.print(self.title + event.summary)
-        elif isinstance(event, events.ObjectiveEstimated):
+        elif isinstance(event, events.ObjectiveEstimated) and event.step:  # not of a method without training steps
             self.console.print(
                 f"{self.title}learning rate {event.learning_rate:g}, step {event.step}: "
                 f"objective per example {event.per_example:.4f}"

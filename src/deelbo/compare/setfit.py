@@ -30,10 +30,10 @@ def setfit_probabilities(trial: Trial, data: Data) -> tuple[Tensor, dict[str, fl
         Probabilities of the classes of the test texts, and the seconds of training and testing.
 
     Raises:
-        ValueError: If the data are no texts with classes, or the model is no sentence encoder.
+        ValueError: If the data are no texts.
     """
-    if data.kind != "text" or data.targets.likelihood != "categorical":
-        raise ValueError(f"setfit is for classes of texts, not for {data.targets.task} of {data.kind}s")
+    if data.kind != "text":
+        raise ValueError(f"setfit is for texts, not for {data.kind}s")
     setfit, datasets = require("setfit", "setfit"), require("datasets", "setfit")
     assert data.test is not None
     settings = trial.settings
@@ -64,8 +64,4 @@ def setfit_probabilities(trial: Trial, data: Data) -> tuple[Tensor, dict[str, fl
 
 def _encoder(trial: Trial) -> str:
     prefix, _, name = trial.model_spec.model.partition(":")
-    if prefix == "hf":
-        return name
-    if trial.model_spec.model == "offline:minilm":
-        return minilm_folder()
-    raise ValueError(f"setfit needs a sentence encoder, hf:NAME or offline:minilm, not {trial.model_spec.model}")
+    return name if prefix == "hf" else minilm_folder()

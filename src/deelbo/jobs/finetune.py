@@ -111,7 +111,8 @@ class _Job:
         weights = sum(p.numel() for p in network.parameters() if p.requires_grad)
         batch_size = min(self.settings.batch_size, len(self.data.train))
         planned, rates = planned_steps(self.settings), len(self.settings.learning_rates)
-        summary = f"{self.settings.method}, {self.settings.steps} steps of {batch_size}"
+        steps = f"{self.settings.steps} steps of {batch_size}" if self.settings.steps else "no training steps"
+        summary = f"{self.settings.method}, {steps}"
         if rates > 1:
             summary += f", {rates} learning rates: {planned} steps in all"
         summary = f"{reader.spec}, {weights:,} weights; {summary}"

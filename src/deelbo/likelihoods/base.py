@@ -120,6 +120,14 @@ class Likelihood(nn.Module, ABC):
             num_outputs: Number of outputs that the network gives for an example.
         """
 
+    def fit_noise(self, output: Tensor, target: Tensor) -> None:
+        """Set a noise of the likelihood's own to what outputs for unseen examples show: nothing, unless there is one.
+
+        Args:
+            output: Outputs for examples that they were not fitted to.
+            target: Targets of these examples.
+        """
+
     @abstractmethod
     def training_score(self, output: Tensor, target: Tensor) -> TrainingScore:
         """Return a score of a batch for the history, such as how many examples are classified correctly."""

@@ -11,6 +11,8 @@ from torch import Tensor
 
 from deelbo.likelihoods.base import LIKELIHOODS, Likelihood, PredictedRow, TrainingScore
 
+IGNORED = -100  # a target that does not count, as in PyTorch's cross-entropy
+
 
 @LIKELIHOODS.register("categorical", "one class for each example")
 class Categorical(Likelihood):
@@ -82,10 +84,9 @@ class Categorical(Likelihood):
             ) from error
 
     def linear_targets(self, target: Tensor, num_outputs: int) -> Tensor:
-        """Return 1 - 1/C for the right class and -1/C for the others; zeros for a target that is ignored (-100)."""
+        """Return 1 - 1/C for the right class and -1/C for the others."""
         self._cross_entropy(torch.zeros(len(target), num_outputs), target, "none")  # refuses other targets
-        kept = (target != -100).double()[:, None]
-        return kept * (F.one_hot(target.clamp(min=0), num_outputs).double() - 1 / num_outputs)
+        return F.one_hot(target, num_outputs).double() - 1 / num_outputs
 
     def training_score(self, output: Tensor, target: Tensor) -> TrainingScore:
         """Return how many examples are classified correctly."""

@@ -139,6 +139,13 @@ class Gaussian(Likelihood):
         """Return the targets in units of the training targets' standard deviations."""
         return self._standardised(target).double()
 
+    @torch.no_grad()
+    def fit_noise(self, output: Tensor, target: Tensor) -> None:
+        """Set the noise to the root mean squared error of the outputs."""
+        residual = self._standardised(target) - self._rows(output, target)
+        noise = max(float(residual.square().mean().sqrt()), 2 * self.floor, 1e-6)
+        self.raw_noise.fill_(inverse_softplus(noise - self.floor))
+
     def training_score(self, output: Tensor, target: Tensor) -> TrainingScore:
         """Return the sum over examples of the mean squared error, in standardised units."""
         residual = self._standardised(target) - self._rows(output, target)

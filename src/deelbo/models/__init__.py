@@ -14,7 +14,7 @@ from deelbo.data.texts import longest
 from deelbo.models.base import MODEL_SOURCES, LoadedModel, ModelRequest
 from deelbo.models.factory import from_factory
 from deelbo.models.reader import InputReader
-from deelbo.models.sentences import OWN, POOLINGS
+from deelbo.models.sentences import OWN, POOLINGS, SentenceClassifier, renamed
 from deelbo.models.weights import fit_weights, read_weights
 
 __all__ = ["MODEL_SOURCES", "InputReader", "LoadedModel", "ModelRequest", "load_model", "restore_model"]
@@ -78,10 +78,15 @@ def load_model(
     if kind == "image":  # convolutions on the CPU are almost twice as fast in this layout
         loaded.network.to(memory_format=torch.channels_last)
     if weights is not None:
-        fit_weights(loaded.network, read_weights(Path(weights)), str(weights))
+        state = read_weights(Path(weights))
+        if isinstance(loaded.network, SentenceClassifier):
+            state = renamed(loaded.network, state)
+        fit_weights(loaded.network, state, str(weights))
     reader = InputReader(spec, kind, targets, loaded.image, loaded.tokenizer, files=loaded.files)
     if kind == "text":
         reader.max_length = longest(loaded.tokenizer, loaded.network, max_length)
+        if isinstance(loaded.network, SentenceClassifier):
+            loaded.network.max_length = reader.max_length
     return loaded.network, reader
 
 
@@ -104,4 +109,6 @@ def restore_model(stored: dict[str, Any], folder: Path) -> tuple[nn.Module, Inpu
     if image:
         reader.image = ImageFormat(**{**image, "mean": tuple(image["mean"]), "std": tuple(image["std"])})
     reader.max_length = stored.get("max_length", reader.max_length)
+    if isinstance(network, SentenceClassifier):
+        network.max_length = reader.max_length
     return network, reader

@@ -65,6 +65,8 @@ def load_transformer(request: ModelRequest, name: str) -> LoadedModel:
             reader.pad_token = reader.eos_token
         if request.kind == "text" and config.pad_token_id is None:
             config.pad_token_id = reader.pad_token_id
+        if hasattr(config, "sentence_pooling"):  # of a network that deelbo exported, perhaps with another pooling
+            config.sentence_pooling = pooling
         if pooling != OWN:
             encoder = _encoder(request, where, config)
             network: Any = SentenceClassifier(encoder, pooling, request.targets.num_outputs)
@@ -99,6 +101,8 @@ def _encoder(request: ModelRequest, where: str, config: Any) -> Any:
         _check_loaded(request, loading_info, [])
     else:
         encoder = automatic.from_config(config)
+    if config.is_encoder_decoder:
+        encoder = encoder.get_encoder()
     if getattr(encoder, "pooler", None) is not None:
         encoder.pooler = None  # its output is not used
     return encoder

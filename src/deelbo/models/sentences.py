@@ -41,6 +41,7 @@ class SentenceClassifier(nn.Module):
     def __init__(self, encoder: Any, pooling: str, num_outputs: int) -> None:
         super().__init__()
         self.encoder, self.pooling, self.config = encoder, pooling, encoder.config
+        self.max_length: int | None = None  # number of tokens of a text at most, for `save_pretrained`
         self.config.sentence_pooling = pooling  # config.json keeps it, so that a run knows it again
         rate = getattr(self.config, "classifier_dropout", None)
         self.dropout = nn.Dropout(getattr(self.config, "hidden_dropout_prob", 0.0) if rate is None else rate)
@@ -58,6 +59,8 @@ class SentenceClassifier(nn.Module):
         folder = Path(folder)
         self.encoder.save_pretrained(folder)
         out_features, in_features = self.classifier.weight.shape
+        if self.max_length is not None:
+            write_json(folder / "sentence_bert_config.json", {"max_seq_length": self.max_length})
         write_json(
             folder / "modules.json",
             [
@@ -84,6 +87,24 @@ class SentenceClassifier(nn.Module):
         write_tensors(folder / "2_Dense" / "model.safetensors", weights)
 
 
+def renamed(network: SentenceClassifier, weights: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Return weights of the bare encoder, or of transformers' classifier of the architecture, under our names.
+
+    What only they have, a classifier and a pooling layer, is left out; the network keeps its own classifier.
+
+    Args:
+        network: The network that the weights are for.
+        weights: Weights by name.
+    """
+    if any(name.startswith("encoder.") and name in network.state_dict() for name in weights):
+        return weights
+    prefix = f"{network.encoder.base_model_prefix}."
+    if any(name.startswith(prefix) for name in weights):
+        weights = {name.removeprefix(prefix): value for name, value in weights.items() if name.startswith(prefix)}
+    kept = {f"encoder.{name}": value for name, value in weights.items() if not name.startswith("pooler.")}
+    return {**kept, **{name: v for name, v in network.state_dict().items() if name.startswith("classifier.")}}
+
+
 def pool(tokens: Tensor, mask: Tensor, pooling: str) -> Tensor:
     """Return one vector for each text.
 
@@ -92,6 +113,7 @@ def pool(tokens: Tensor, mask: Tensor, pooling: str) -> Tensor:
         mask: 1 for a token and 0 for a padding, [texts, tokens].
         pooling: "mean", "first", "last" or "max" of the tokens.
     """
+    mask = torch.where(mask.any(1, keepdim=True), mask, 1)  # of a text without tokens the paddings count
     present = mask.bool()
     if pooling == "max":
         return tokens.masked_fill(~present[..., None], -torch.inf).amax(1)

@@ -150,13 +150,15 @@ class IsotropicPosterior(GaussianPosterior):
 
     def get_extra_state(self) -> Tensor:
         """Return seed, number of draws, and the average curvature, for `state_dict`."""
-        average = torch.tensor([self.curvature.average], dtype=torch.float64).view(torch.int64)  # the same bits
-        return torch.cat([super().get_extra_state(), average, torch.tensor([self.curvature.steps])])
+        curvature = self.curvature
+        bits = torch.tensor([curvature.average, curvature.magnitude], dtype=torch.float64).view(torch.int64)
+        return torch.cat([super().get_extra_state(), bits, torch.tensor([curvature.steps])])
 
     def set_extra_state(self, state: Tensor) -> None:
         """Restore seed, number of draws and average curvature from a `state_dict`."""
         super().set_extra_state(state[:2])
-        self.curvature = Curvature(float(state[2:3].cpu().view(torch.float64)), int(state[3]))
+        average, magnitude = state[2:4].cpu().view(torch.float64).tolist()
+        self.curvature = Curvature(average, magnitude, int(state[4]))
 
     def _perturb(self, key: int, weights: list[Tensor], saved: list[Tensor], kept: bytearray) -> None:
         scale = self._sigma()

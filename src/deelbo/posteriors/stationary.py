@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 GROWTH, SHRINKAGE = 1.2, 2.0  # largest factors by which one step changes the scale, because h is noisy
+OUTLIER = 10.0
 RECENT = 8  # larger values forget faster: the average of h is over about the last 1 / (1 + RECENT) of all steps
 
 
@@ -83,13 +84,22 @@ class Curvature:
 
     Args:
         average: The average.
+        magnitude: Average of the absolute values.
         steps: Number of values so far.
     """
 
     average: float = 0.0
+    magnitude: float = 0.0
     steps: int = 0
 
     def add(self, value: float) -> None:
-        """Add the value of a step (polynomial averaging; Shamir and Zhang, 2013)."""
+        """Add the value of a step (polynomial averaging; Shamir and Zhang, 2013).
+
+        A value that is far larger than usual, from a batch with an exploding gradient, counts only as `OUTLIER` times
+        the usual one: the gradient of the weights is clipped too.
+        """
         self.steps += 1
+        if self.steps > RECENT:
+            value = math.copysign(min(abs(value), OUTLIER * self.magnitude), value)
+        self.magnitude += (1 + RECENT) / (self.steps + RECENT) * (abs(value) - self.magnitude)
         self.average += (1 + RECENT) / (self.steps + RECENT) * (value - self.average)

@@ -69,7 +69,11 @@ def _facts(run: dict[str, Any], history: list[dict[str, float]], assessment: dic
         "has_posterior": learned["scale"] is not None,
         "variances_are_learned": method.variances_are_learned,
         "objective_per_example": learned["objective"] / scale,
-        "groups": {SYMBOLS.get(group, group): float(value) for group, value in learned["prior_variances"].items()},
+        "groups": {
+            SYMBOLS.get(group, group): float(value)
+            for group, value in learned["prior_variances"].items()
+            if method.trains
+        },
         "charts": {
             "objective": objective_chart(rows, method.penalty.column, method.penalty.symbol) if rows else None,
             "learned": learned_chart(rows, symbols) if method.variances_are_learned else None,

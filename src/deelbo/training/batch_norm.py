@@ -37,11 +37,19 @@ def has_statistics(network: nn.Module) -> bool:
     )
 
 
-def keep_statistics(network: nn.Module) -> None:
-    """Let a network in train mode use and keep its running statistics; their scales and shifts are still trained."""
-    for module in network.modules():
-        if isinstance(module, _BatchNorm) and module.track_running_stats:
-            module.eval()
+def train_mode(network: nn.Module, batch_norm: str, dropout: bool) -> None:
+    """Put a network into the mode of training.
+
+    Args:
+        network: Any network.
+        batch_norm: "frozen" to use and keep the running statistics; their scales and shifts are still trained.
+        dropout: Whether dropout and drop-path are active. They have too many forms to find, so without them everything
+            but batch normalisation is in eval mode.
+    """
+    layers = batch_norm_layers(network)
+    network.train(dropout)
+    for layer in layers:
+        layer.train(batch_norm != "frozen")
 
 
 @torch.no_grad()

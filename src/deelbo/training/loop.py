@@ -12,11 +12,10 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
-from deelbo._modules import switch_off_dropout
 from deelbo._seeds import mix, seed_step
 from deelbo.likelihoods import Likelihood
 from deelbo.optimizers import OPTIMIZERS
-from deelbo.training.batch_norm import keep_statistics, refresh_batch_norm
+from deelbo.training.batch_norm import refresh_batch_norm, train_mode
 from deelbo.training.batches import (
     even_parts,
     fetch,
@@ -86,7 +85,7 @@ class Candidate:
 
     def advance(self, until: int) -> Iterator[int]:
         """Train up to a step and yield the number of each step; stop early if the loss has diverged."""
-        self._train_mode()
+        train_mode(self.network, self.batch_norm, self.settings.dropout)
         while self.step < min(until, self.settings.steps) and not self.diverged:
             self._one_step()
             epoch = steps_per_epoch(self.num_data, self.settings.batch_size)
@@ -95,13 +94,6 @@ class Candidate:
             if self._cooling is None and (self.step % epoch == 0 or self.step == until):
                 self._record()
             yield self.step
-
-    def _train_mode(self) -> None:
-        self.network.train()
-        if self.batch_norm == "frozen":
-            keep_statistics(self.network)
-        if not self.settings.dropout:
-            switch_off_dropout(self.network)
 
     @property
     def diverged(self) -> bool:

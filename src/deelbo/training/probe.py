@@ -34,7 +34,9 @@ class Probe:
     nll: float
 
 
-def fit_probe(features: Tensor, targets: Tensor, likelihood: Likelihood, num_outputs: int) -> Probe:
+def fit_probe(
+    features: Tensor, targets: Tensor, likelihood: Likelihood, num_outputs: int, *, bias: bool = True
+) -> Probe:
     """Return the layer with the best strength of `STRENGTHS` by cross-validation, fitted to all examples.
 
     Args:
@@ -42,6 +44,7 @@ def fit_probe(features: Tensor, targets: Tensor, likelihood: Likelihood, num_out
         targets: Targets of the examples, as the likelihood takes them.
         likelihood: Likelihood of the targets.
         num_outputs: Number of outputs for an example.
+        bias: Whether the layer has biases, which are not regularised.
     """
     centred = features.double() - features.double().mean(0)
     candidates = STRENGTHS.to(features.device) / centred.square().sum(1).mean().clamp(min=1e-12)
@@ -49,35 +52,38 @@ def fit_probe(features: Tensor, targets: Tensor, likelihood: Likelihood, num_out
     losses = torch.zeros(len(candidates), dtype=torch.float64)
     for fold in folds.unique().tolist():
         rest, held = folds != fold, folds == fold
-        for i, layer in enumerate(_path(features[rest], targets[rest], likelihood, num_outputs, candidates.tolist())):
-            outputs = features[held].double() @ layer.weight.T + layer.bias
-            losses[i] -= float(likelihood.log_likelihood(outputs, targets[held]))
+        path = _path(features[rest], targets[rest], likelihood, num_outputs, strengths=candidates.tolist(), bias=bias)
+        for i, layer in enumerate(path):
+            with torch.no_grad():
+                outputs = features[held].double() @ layer.weight.T + layer.bias
+                losses[i] -= float(likelihood.log_likelihood(outputs, targets[held]))
     best = int(losses.argmin())
     # The path is followed again from its strongest regularisation, where L-BFGS starts safely.
-    layer = _path(features, targets, likelihood, num_outputs, candidates[: best + 1].tolist())[-1]
+    followed = candidates[: best + 1].tolist()
+    layer = _path(features, targets, likelihood, num_outputs, strengths=followed, bias=bias)[-1]
     return Probe(layer.weight, layer.bias, layer.strength, float(losses[best]) / len(features))
 
 
 def fit_layer(features: Tensor, targets: Tensor, likelihood: Likelihood, num_outputs: int, strength: float) -> Probe:
     """Return the layer with a given inverse strength of regularisation C; for the arguments see `fit_probe`."""
-    return _path(features, targets, likelihood, num_outputs, [strength])[0]
+    return _path(features, targets, likelihood, num_outputs, strengths=[strength], bias=True)[0]
 
 
 def _path(
-    features: Tensor, targets: Tensor, likelihood: Likelihood, num_outputs: int, strengths: list[float]
+    features: Tensor, targets: Tensor, likelihood: Likelihood, num_outputs: int, *, strengths: list[float], bias: bool
 ) -> list[Probe]:
     """Return the layers for increasing C, each sought from the one before."""
     X = features.double()
-    mean = X.mean(0)
+    mean = X.mean(0) if bias else torch.zeros_like(X[0])
     _, root, axes = torch.linalg.svd(X - mean, full_matrices=False)
     axes = axes[root > 1e-7 * root.max().clamp(min=1e-30)]
     coordinates = (X - mean) @ axes.T
     weight = torch.zeros(num_outputs, len(axes), dtype=torch.float64, device=X.device, requires_grad=True)
-    bias = torch.zeros(num_outputs, dtype=torch.float64, device=X.device, requires_grad=True)
+    shift = torch.zeros(num_outputs, dtype=torch.float64, device=X.device, requires_grad=bias)
     layers = []
     for strength in strengths:
         optimizer = torch.optim.LBFGS(
-            [weight, bias],
+            [weight, shift] if bias else [weight],
             max_iter=200,
             tolerance_grad=1e-8,
             tolerance_change=1e-10,
@@ -86,14 +92,14 @@ def _path(
 
         def loss(strength: float = strength, optimizer: torch.optim.Optimizer = optimizer) -> Tensor:
             optimizer.zero_grad()
-            nll = -likelihood.log_likelihood(coordinates @ weight.T + bias, targets)
+            nll = -likelihood.log_likelihood(coordinates @ weight.T + shift, targets)
             total = (nll + weight.square().sum() / (2 * strength)) / len(X)
             total.backward()
             return total
 
         optimizer.step(loss)
         found = weight.detach() @ axes
-        layers.append(Probe(found, bias.detach() - found @ mean, strength, float("nan")))
+        layers.append(Probe(found, shift.detach() - found @ mean, strength, float("nan")))
     return layers
 
 

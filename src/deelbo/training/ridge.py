@@ -40,7 +40,9 @@ class Ridge:
 
 
 @torch.no_grad()
-def fit_ridge(features: Tensor, targets: Tensor, likelihood: Likelihood, num_outputs: int) -> Ridge:
+def fit_ridge(
+    features: Tensor, targets: Tensor, likelihood: Likelihood, num_outputs: int, *, bias: bool = True
+) -> Ridge:
     """Return the ridge regression with the best leave-one-out likelihood.
 
     Args:
@@ -48,6 +50,7 @@ def fit_ridge(features: Tensor, targets: Tensor, likelihood: Likelihood, num_out
         targets: Targets of the examples, as the likelihood takes them.
         likelihood: Likelihood, which says what the outputs should be near to.
         num_outputs: Number of outputs for an example.
+        bias: Whether the layer has biases; without them nothing is centred.
 
     Example:
         >>> import torch
@@ -60,7 +63,8 @@ def fit_ridge(features: Tensor, targets: Tensor, likelihood: Likelihood, num_out
         True
     """
     X, Y = features.double(), likelihood.linear_targets(targets, num_outputs)
-    number, mean, level = len(X), X.mean(0), Y.mean(0)
+    number, centred = len(X), float(bias)
+    mean, level = centred * X.mean(0), centred * Y.mean(0)
     U, root, Vt = torch.linalg.svd(X - mean, full_matrices=False)
     keep = root > 1e-7 * root.max().clamp(min=1e-30)
     U, root, Vt = U[:, keep], root[keep], Vt[keep]
@@ -68,7 +72,7 @@ def fit_ridge(features: Tensor, targets: Tensor, likelihood: Likelihood, num_out
     best: tuple[float, float, float, Tensor] | None = None
     for strength in (STRENGTHS.to(X.device) * e.mean()).tolist() if len(e) else [1.0]:
         shrinkage = e / (e + strength)
-        leverage = (U.square() @ shrinkage + 1 / number).clamp(max=1 - 1e-9)
+        leverage = (U.square() @ shrinkage + centred / number).clamp(max=1 - 1e-9)
         fitted = level + U @ (shrinkage[:, None] * rotated)
         left_out = Y - (Y - fitted) / (1 - leverage)[:, None]
         factor = _best_factor(left_out, targets, likelihood) if likelihood.scale_free else 1.0

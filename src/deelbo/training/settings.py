@@ -1,4 +1,4 @@
-"""The settings of a fine-tuning run; the defaults are the paper's."""
+"""The settings of a fine-tuning run; `docs/choosing.md` says which defaults are not the paper's."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Settings:
         lr_search: "race" drops candidates early, "grid" trains each in full.
         steps: Number of optimizer steps of a full run.
         batch_size: Number of examples in a step, over all processes together.
-        optimizer: "sgd" (Nesterov momentum) or "adamw" (without weight decay: the prior regularises).
+        optimizer: "sgd" (Nesterov momentum) or "adamw".
         momentum: Momentum of SGD.
         weight_decay: Weight decay of AdamW, in addition to the prior; only for "map".
         schedule: How the learning rate falls to zero over the steps: "cosine" or "linear".
@@ -135,8 +135,7 @@ class Settings:
             "diagonal": 0 <= self.diagonal < math.inf,
             "kappa": self.kappa is None or 0 < self.kappa < math.inf,
             "momentum": 0 <= self.momentum < 1,
-            "weight_decay": self.weight_decay == 0
-            or (0 < self.weight_decay < math.inf and (self.method, self.optimizer) == ("map", "adamw")),
+            "weight_decay": 0 <= self.weight_decay < math.inf,
             "clip": self.clip is None or 0 < self.clip < math.inf,
             "init_scale": 0 < self.init_scale < math.inf,
             "seed": 0 <= self.seed < 2**63,
@@ -145,6 +144,8 @@ class Settings:
         for name, right in ranges.items():
             if not right:
                 raise ValueError(f"{name}={getattr(self, name)} is out of range")
+        if self.weight_decay and (self.method, self.optimizer) != ("map", "adamw"):
+            raise ValueError(f"weight_decay={self.weight_decay:g} is only for method=map with optimizer=adamw")
 
     def prior_recipe(self) -> PriorRecipe:
         """Return the recipe by which the prior of these settings is made for a network."""

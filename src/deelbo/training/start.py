@@ -6,7 +6,9 @@ what a classifier on the frozen network would reach; it also decides between two
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -16,16 +18,20 @@ from torch import Tensor, nn
 from deelbo._head import Head, split_head
 from deelbo._modules import eval_mode, unwrap
 from deelbo.likelihoods import Likelihood
+from deelbo.likelihoods.categorical import IGNORED
 from deelbo.metrics import compute_metrics, main_metric
 from deelbo.training.batch_norm import batch_norm_layers, has_statistics, refresh_batch_norm
 from deelbo.training.batches import Inputs, network_output
-from deelbo.training.probe import fit_probe
+from deelbo.training.probe import Probe, fit_probe
 from deelbo.training.ridge import Ridge, fit_ridge
 
 MOST_EXAMPLES = 5000  # enough to tell what features are worth, and few enough for a decomposition in seconds
 
-HEAD_STARTS = ("zero", "ridge", "probe", "random")
+FITTED = ("ridge", "probe")
+HEAD_STARTS = ("zero", *FITTED, "random")
+UNUSABLE = "there are fewer than two examples, or the features are not finite numbers"
 Batches = Callable[[], Iterable[tuple[Inputs, Tensor]]]
+Found = tuple[Tensor, Tensor]  # features and targets
 
 
 @dataclass(frozen=True)
@@ -36,6 +42,7 @@ class Start:
         batch_norm: How batch normalisation is treated: "frozen", "batch" or "running"; "" for a network without it.
         head_start: Where the classifier starts: "zero", "ridge", "probe" or "random".
         seconds: Time that it took.
+        likelihood: State of the likelihood at the first step, such as a noise, as plain values.
         frozen_features: Metrics of ridge regression on the frozen network's features, each example being predicted from
             all others; empty if the network does not end with a linear layer.
     """
@@ -43,6 +50,7 @@ class Start:
     batch_norm: str = ""
     head_start: str = "random"
     seconds: float = 0.0
+    likelihood: dict[str, Any] = field(default_factory=dict)
     frozen_features: dict[str, float] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
@@ -64,10 +72,11 @@ class Starter:
 
     Args:
         network: The network with its pretrained weights, changed in place.
-        likelihood: Likelihood of the targets.
+        likelihood: Likelihood of the targets, on the CPU; a noise of its own is fitted where a classifier is.
         batches: Function that returns batches of training examples without augmentation.
         num_outputs: Number of outputs for an example.
         head: Name of the classifier; found automatically in most networks if None.
+        autocast: Function that returns the context in which the network is called.
     """
 
     network: nn.Module
@@ -75,6 +84,7 @@ class Starter:
     batches: Batches
     num_outputs: int
     head: Head = None
+    autocast: Callable[[], AbstractContextManager[Any]] = nullcontext
 
     def prepare(self, batch_norm: str, head_start: str) -> Start:
         """Decide on batch normalisation, and give the classifier its first weights.
@@ -82,89 +92,124 @@ class Starter:
         Args:
             batch_norm: "frozen", "batch", "running", or "auto" for whichever of frozen and batch has the better
                 features.
-            head_start: "zero", "ridge", "probe" or "random"; it is random where the network does not end with a linear
-                layer, or features are undefined.
+            head_start: "zero", "ridge", "probe" or "random"; zero becomes random where the network does not end with a
+                linear layer, or features are undefined.
+
+        Raises:
+            ValueError: If a classifier is to be fitted to features that the network does not have.
         """
-        layer = self._classifier()
-        found = None if layer is None else self._features(layer)
-        if not batch_norm_layers(self.network):
+        network = unwrap(self.network)
+        layer = self._classifier(network)
+        found = None if layer is None else self._features(network, layer)
+        if not batch_norm_layers(network):
             batch_norm = ""
-        elif batch_norm == "auto" and not has_statistics(self.network):
+        elif batch_norm == "auto" and not has_statistics(network):
             batch_norm = "batch"
         if layer is None or found is None:
+            if head_start in FITTED:
+                raise ValueError(
+                    f"no classifier can be fitted to the features of {type(network).__name__}: "
+                    + ("it does not end with a linear layer that is its head" if layer is None else UNUSABLE)
+                )
             return Start("frozen" if batch_norm == "auto" else batch_norm, "random")
-        ridge = fit_ridge(*found, self.likelihood, self.num_outputs)
-        if batch_norm in ("auto", "batch"):
-            anew = self._features_of_batches(layer)
-            other = None if anew is None else fit_ridge(*anew, self.likelihood, self.num_outputs)
-            if anew is not None and other is not None and (batch_norm == "batch" or other.nll < ridge.nll):
+        ridge = self._ridge(layer, found)
+        if batch_norm in ("auto", "batch") and (anew := self._features_of_batches(network, layer)) is not None:
+            other = self._ridge(layer, anew)
+            if batch_norm == "batch" or other.nll < ridge.nll:
                 batch_norm, found, ridge = "batch", anew, other
-            elif batch_norm == "auto":
-                batch_norm = "frozen"
+        batch_norm = "frozen" if batch_norm == "auto" else batch_norm
         self._set(layer, head_start, ridge, found)
         return Start(batch_norm, head_start, frozen_features=self._metrics(ridge))
 
-    def _features_of_batches(self, layer: nn.Linear) -> tuple[Tensor, Tensor] | None:
+    def _ridge(self, layer: nn.Linear, found: Found) -> Ridge:
+        return fit_ridge(*found, self.likelihood, self.num_outputs, bias=layer.bias is not None)
+
+    def _features_of_batches(self, network: nn.Module, layer: nn.Linear) -> Found | None:
         """Return the features with batch-normalisation statistics of the training examples."""
-        kept = {name: buffer.clone() for name, buffer in self.network.named_buffers()}
-        refresh_batch_norm(self.network, (inputs for inputs, _ in self.batches()))
-        found = self._features(layer)
-        for name, buffer in self.network.named_buffers():
+        kept = {name: buffer.clone() for name, buffer in network.named_buffers()}
+        refresh_batch_norm(network, (inputs for inputs, _ in self.batches()))
+        found = self._features(network, layer)
+        for name, buffer in network.named_buffers():
             buffer.copy_(kept[name])
         return found
 
-    def _classifier(self) -> nn.Linear | None:
-        """Return the linear layer whose output is the network's output, if it is the head or its last layer."""
-        network = unwrap(self.network)
+    def _classifier(self, network: nn.Module) -> nn.Linear | None:
+        """Return the linear layer that is the head, or its last layer, and gives the network's output.
+
+        It must be called once, on one row for each example, and share its weights with no other layer.
+        """
         _, head = split_head(network, self.head)
         own = {id(parameter) for parameter in head.values()}
-        layers = [m for m in network.modules() if isinstance(m, nn.Linear) and id(m.weight) in own]
-        given: dict[nn.Module, Tensor] = {}
-
-        def keep(layer: nn.Module, inputs: Any, output: Tensor) -> None:
-            given[layer] = output
-
-        inputs, _ = next(iter(self.batches()))
-        hooks = [layer.register_forward_hook(keep) for layer in layers]
+        names = Counter(id(parameter) for _, parameter in network.named_parameters(remove_duplicate=False))
+        layers = [
+            m
+            for m in network.modules()
+            if isinstance(m, nn.Linear) and id(m.weight) in own and names[id(m.weight)] == 1
+        ]
+        calls: dict[nn.Module, list[tuple[Any, Tensor]]] = {layer: [] for layer in layers}
+        hooks = [layer.register_forward_hook(lambda m, given, out: calls[m].append((given, out))) for layer in layers]
         try:
-            with torch.no_grad(), eval_mode(network):
-                output = network_output(network, inputs)
+            inputs, labels = next(iter(self.batches()))
+            output = self._call(network, inputs)
         finally:
             for hook in hooks:
                 hook.remove()
-        last = [m for m in layers if m in given and torch.equal(given[m].flatten(), output.flatten())]
-        return last[0] if last else None
+        for layer in layers:
+            if len(calls[layer]) == 1 and layer.out_features == self.num_outputs:
+                given, out = calls[layer][0]
+                rows = len(given) == 1 and given[0].ndim == 2 and len(given[0]) == len(labels)
+                if rows and torch.equal(out.flatten().nan_to_num(), output.flatten().nan_to_num()):
+                    return layer
+        return None
 
-    def _features(self, layer: nn.Linear) -> tuple[Tensor, Tensor] | None:
-        """Return the inputs of a layer and the targets; None with a single example or undefined features."""
+    @torch.no_grad()
+    def _call(self, network: nn.Module, inputs: Inputs) -> Tensor:
+        with eval_mode(network), self.autocast():
+            return network_output(network, inputs)
+
+    def _features(self, network: nn.Module, layer: nn.Linear) -> Found | None:
+        """Return the inputs of a layer and the targets; None if there are fewer than two, or some are undefined."""
         found: list[Tensor] = []
         targets: list[Tensor] = []
-        hook = layer.register_forward_pre_hook(lambda layer, inputs: found.append(inputs[0].detach().float()))
+        hook = layer.register_forward_pre_hook(lambda layer, inputs: found.append(inputs[0].detach().float().cpu()))
         try:
-            with torch.no_grad(), eval_mode(self.network):
-                for inputs, labels in self.batches():
-                    network_output(self.network, inputs)
-                    targets.append(labels)
+            for inputs, labels in self.batches():
+                self._call(network, inputs)
+                targets.append(labels.cpu())
         finally:
             hook.remove()
-        features = torch.cat(found).flatten(1).cpu()
-        if len(features) < 2 or not bool(features.isfinite().all()):
-            return None
-        return features, torch.cat(targets).cpu()
+        features, labels = torch.cat(found), torch.cat(targets)
+        if self.likelihood.name == "categorical":
+            features, labels = features[labels != IGNORED], labels[labels != IGNORED]
+        return (features, labels) if len(features) > 1 and bool(features.isfinite().all()) else None
 
-    def _set(self, layer: nn.Linear, head_start: str, ridge: Ridge, found: tuple[Tensor, Tensor]) -> None:
+    def _set(self, layer: nn.Linear, head_start: str, ridge: Ridge, found: Found) -> None:
         if head_start == "random":
             return
-        fitted = fit_probe(*found, self.likelihood, self.num_outputs) if head_start == "probe" else ridge
-        factor = 0.0 if head_start == "zero" else 1.0
         with torch.no_grad():
-            layer.weight.copy_(factor * fitted.weight)
+            layer.weight.zero_()
             if layer.bias is not None:
-                layer.bias.copy_(factor * fitted.bias)
+                layer.bias.zero_()
+        if head_start in FITTED:
+            bias = layer.bias is not None
+            fitted: Ridge | Probe = ridge
+            if head_start == "probe":
+                fitted = fit_probe(*found, self.likelihood, self.num_outputs, bias=bias)
+            with torch.no_grad():
+                layer.weight.copy_(fitted.weight)
+                if layer.bias is not None:
+                    layer.bias.copy_(fitted.bias)
+            self.likelihood.fit_noise(ridge.left_out, ridge.targets)
 
     def _metrics(self, ridge: Ridge) -> dict[str, float]:
-        """Return the metrics of the left-out predictions; without a noise that was learned, only the main one."""
+        """Return the metrics of the left-out predictions; of numbers, whose noise is not known yet, only the main one.
+
+        They inform the user, so where the metrics cannot be computed (of a single label, for example) there are none.
+        """
         prediction = self.likelihood.prediction(self.likelihood.averageable(ridge.left_out))
-        metrics = compute_metrics(self.likelihood.name, prediction, ridge.targets)
-        main = main_metric(self.likelihood.name).name
-        return metrics if self.likelihood.scale_free else {main: metrics[main]}
+        main = main_metric(self.likelihood.name)
+        with suppress(ValueError, RuntimeError):
+            if not self.likelihood.scale_free:
+                return {main.name: main.compute(prediction, ridge.targets)}
+            return compute_metrics(self.likelihood.name, prediction, ridge.targets)
+        return {}

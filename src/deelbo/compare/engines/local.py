@@ -205,7 +205,7 @@ class _Fractions:
     def __init__(self, pipe: Connection, trial: Trial) -> None:
         from deelbo.training.search import planned_steps
 
-        self.pipe, self.total, self.done, self.told = pipe, planned_steps(trial.settings), 0, 0.0
+        self.pipe, self.total, self.done, self.told = pipe, max(1, planned_steps(trial.settings)), 0, 0.0
 
     def __call__(self, event: Event) -> None:
         if isinstance(event, StepTaken):
