@@ -1,9 +1,9 @@
 """The search for a learning rate: candidates are compared by the training objective, and the best ones continue.
 
-"grid" trains every candidate to the end. "race" compares all candidates after 7 % of the steps, and trains the best one
-to the end. Before the comparison each candidate cools down: its rate goes to zero over 2 % more steps, which are
+"grid" trains every candidate to the end. "race" compares all candidates after 10 % of the steps, and trains the best one
+to the end. Before the comparison each candidate cools down: its rate goes to zero over 3 % more steps, which are
 discarded afterwards. Otherwise a large rate would look worse than it is, because of noise that the end of its cosine
-schedule removes. With four rates the race costs 4 * (0.07 + 0.02) + 0.93 = 1.29 full runs instead of 4; measurements
+schedule removes. With three rates the race costs 3 * (0.10 + 0.03) + 0.90 = 1.29 full runs instead of 3; measurements
 are in `docs/results.md`.
 """
 
@@ -46,7 +46,7 @@ def rungs(settings: Settings) -> list[Rung]:
     number, steps = len(settings.learning_rates), settings.steps
     last = Rung(steps, 1)
     # The first steps with a new classifier tell nothing, however short the run.
-    early = Rung(max(FIRST_STEPS, round(0.07 * steps)), 1, max(FIRST_STEPS // 3, round(0.02 * steps)))
+    early = Rung(max(FIRST_STEPS, round(0.1 * steps)), 1, max(FIRST_STEPS // 3, round(0.03 * steps)))
     if settings.lr_search == "grid" or number == 1 or early.step + early.cooling >= steps:
         return [last]
     return [early, last]
