@@ -1,7 +1,7 @@
 """The search for a learning rate: candidates are compared by the training objective, and the best ones continue.
 
-"grid" trains every candidate to the end. "race" compares all candidates after 10 % of the steps, and trains the best one
-to the end. Before the comparison each candidate cools down: its rate goes to zero over 3 % more steps, which are
+"grid" trains every candidate to the end. "race" compares all candidates after 10 % of the steps, and trains the best
+one to the end. Before the comparison each candidate cools down: its rate goes to zero over 3 % more steps, which are
 discarded afterwards. Otherwise a large rate would look worse than it is, because of noise that the end of its cosine
 schedule removes. With three rates the race costs 3 * (0.10 + 0.03) + 0.90 = 1.29 full runs instead of 3; measurements
 are in `docs/results.md`.
