@@ -17,8 +17,11 @@ interrupted benchmark continues, and `table` shows what there is. One thread for
 from __future__ import annotations
 
 import argparse
+import csv
 import math
+import shutil
 import statistics
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,11 +54,33 @@ class Cell:
     test: int = 500
 
     def specs(self, data: Path, out: Path) -> tuple[DataSpec, ModelSpec]:
-        folder = write_digits(out / "digits", 1000, 600) if self.data == "digits" else data / self.data
+        folder = data / self.data
+        if self.data == "digits":
+            folder = write_digits(out / "digits", 1000, 600)
+        elif self.data == "trec":
+            folder = write_balanced(folder, out / "trec")
         spec = DataSpec(str(folder), flip=self.data != "digits")
         if self.size is None:
             return spec, ModelSpec("offline:minilm", max_length=64)
         return spec, ModelSpec("offline:efficientnet_lite0", image_size=self.size)
+
+
+def write_balanced(source: Path, folder: Path) -> Path:
+    """Write a table with as many training texts of each class as the rarest one has; subsets keep the proportions."""
+    with (source / "train.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    counts = Counter(row["label"] for row in rows)
+    seen: Counter[str] = Counter()
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "train.csv").open("w", newline="") as file:
+        writer = csv.DictWriter(file, ["text", "label"])
+        writer.writeheader()
+        for row in rows:
+            seen[row["label"]] += 1
+            if seen[row["label"]] <= min(counts.values()):
+                writer.writerow(row)
+    shutil.copy(source / "test.csv", folder / "test.csv")
+    return folder
 
 
 CELLS = {
@@ -161,7 +186,7 @@ def show(title: str, rows: list[dict[str, Any]]) -> str:
         digits = 1 if factor == 100 else 2
         columns.append(f"{statistics.mean(values):.{digits}f} ± {error:.{digits}f}")
     seconds = duration(statistics.mean(row["seconds"] for row in rows))
-    rates = ", ".join(f"{row['learning_rate']:g}" for row in rows if row.get("learning_rate"))
+    rates = ", ".join(f"{row['learning_rate']:g}" for row in rows if row["method"] not in ("probe", "setfit"))
     return f"| {title} | {' | '.join(columns)} | {seconds} | {rates} |"
 
 
