@@ -4,7 +4,7 @@ With centred features X = U diag(e)^(1/2) V^T, targets Y around their mean, and 
 H Y with H = U diag(e / (e + l)) U^T + 1/N, and the prediction for example i without example i is
 Y_i - (Y_i - (H Y)_i) / (1 - H_ii). Logits are these predictions times a factor. Strength and factor are those with the
 best likelihood of the left-out examples. On frozen features this does as well as logistic regression with
-cross-validation, 4 to 80 times as fast (docs/choosing.md).
+cross-validation, 4 to 400 times as fast (docs/choosing.md).
 """
 
 from __future__ import annotations
