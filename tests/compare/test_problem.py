@@ -27,7 +27,8 @@ def test_strengths_become_variances_of_the_set_that_is_trained_on(tmp_path):
 
 @pytest.mark.parametrize(("prior", "cells"), [("l2-zero", 24), ("l2-sp", 144), ("ptyl:FILE", 240)])
 def test_the_papers_grids(tmp_path, prior, cells):
-    (problem,) = small_problems(tmp_path, Options(methods=("map-grid",)))
+    options = Options(methods=("map-grid",), learning_rates=(0.1, 0.01, 0.001, 0.0001))
+    (problem,) = small_problems(tmp_path, options)
     problem = dataclasses.replace(problem, prior=prior)
     found = MAPGrid().cells(problem)
     assert len(found) == cells
