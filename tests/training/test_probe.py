@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from deelbo.likelihoods import Bernoulli, Categorical, Gaussian
-from deelbo.training.probe import FOLDS, STRENGTHS, _folds, fit_layer, fit_probe
+from deelbo.training.probe import FOLDS, STRENGTHS, _folds, _path, fit_probe
 
 
 def data(number=40, size=8, classes=3):
@@ -13,6 +13,10 @@ def data(number=40, size=8, classes=3):
     return torch.randn(number, size, generator=generator) + torch.randn(classes, size, generator=generator)[
         labels
     ], labels
+
+
+def fit_layer(features, targets, likelihood, num_outputs, strength):
+    return _path(features, targets, likelihood, num_outputs, strengths=[strength], bias=True)[0]
 
 
 @pytest.mark.parametrize(("strength", "size"), [(0.1, 8), (3.0, 60)])

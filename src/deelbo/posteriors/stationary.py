@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 GROWTH, SHRINKAGE = 1.2, 2.0  # largest factors by which one step changes the scale, because h is noisy
-OUTLIER = 10.0
+OUTLIER = 10.0  # largest value of h in a step, in units of its usual size
 RECENT = 8  # larger values forget faster: the average of h is over about the last 1 / (1 + RECENT) of all steps
 
 

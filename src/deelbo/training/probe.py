@@ -64,11 +64,6 @@ def fit_probe(
     return Probe(layer.weight, layer.bias, layer.strength, float(losses[best]) / len(features))
 
 
-def fit_layer(features: Tensor, targets: Tensor, likelihood: Likelihood, num_outputs: int, strength: float) -> Probe:
-    """Return the layer with a given inverse strength of regularisation C; for the arguments see `fit_probe`."""
-    return _path(features, targets, likelihood, num_outputs, strengths=[strength], bias=True)[0]
-
-
 def _path(
     features: Tensor, targets: Tensor, likelihood: Likelihood, num_outputs: int, *, strengths: list[float], bias: bool
 ) -> list[Probe]:

@@ -186,19 +186,15 @@ class Starter:
     def _set(self, layer: nn.Linear, head_start: str, ridge: Ridge, found: Found) -> None:
         if head_start == "random":
             return
+        fitted: Ridge | Probe = ridge
+        if head_start == "probe":
+            fitted = fit_probe(*found, self.likelihood, self.num_outputs, bias=layer.bias is not None)
+        factor = float(head_start in FITTED)  # else zero
         with torch.no_grad():
-            layer.weight.zero_()
+            layer.weight.copy_(factor * fitted.weight)
             if layer.bias is not None:
-                layer.bias.zero_()
+                layer.bias.copy_(factor * fitted.bias)
         if head_start in FITTED:
-            bias = layer.bias is not None
-            fitted: Ridge | Probe = ridge
-            if head_start == "probe":
-                fitted = fit_probe(*found, self.likelihood, self.num_outputs, bias=bias)
-            with torch.no_grad():
-                layer.weight.copy_(fitted.weight)
-                if layer.bias is not None:
-                    layer.bias.copy_(fitted.bias)
             self.likelihood.fit_noise(ridge.left_out, ridge.targets)
 
     def _metrics(self, ridge: Ridge) -> dict[str, float]:
