@@ -16,6 +16,7 @@ from deelbo.likelihoods import Gaussian
 from deelbo.report import write_report
 from deelbo.result import restore_likelihood, versions
 from deelbo.run_folder import RunFolder
+from deelbo.training.calibration import Calibration
 from shared.digits import FAST, digits, network, quick
 from shared.pictures import Small
 
@@ -163,3 +164,31 @@ def test_a_likelihood_takes_values_of_any_number():
 def test_versions_of_what_is_installed():
     assert torch.__version__.startswith(versions()["torch"])
     assert versions()["deelbo"] == deelbo.__version__
+
+
+def test_a_classifier_whose_temperature_cannot_be_folded_is_exported_with_it(tmp_path):
+    class Scaled(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc = torch.nn.Linear(3, 2)
+
+        def forward(self, x):
+            return self.fc(x).tanh()
+
+    x = torch.randn(20, 3)
+    result = deelbo.finetune(Scaled(), TensorDataset(x, (x[:, 0] > 0).long()), "fc", **FAST)
+    result.calibration = Calibration(temperature=4.0)
+    with pytest.warns(UserWarning, match="not calibrated"):
+        result.export(tmp_path / "out")
+    assert json.loads((tmp_path / "out" / "model.json").read_text())["units"] == {"mean": [0.0], "std": [0.25]}
+
+
+def test_a_linear_layer_without_biases_takes_the_temperature(tmp_path):
+    x = torch.randn(20, 3)
+    network = torch.nn.Sequential(torch.nn.Linear(3, 2, bias=False))
+    result = deelbo.finetune(network, TensorDataset(x, (x[:, 0] > 0).long()), "0", **FAST)
+    result.calibration = Calibration(temperature=4.0)
+    result.export(tmp_path / "out")
+    exported = torch.nn.Sequential(torch.nn.Linear(3, 2, bias=False))
+    exported.load_state_dict(safetensors.torch.load_file(tmp_path / "out" / "model.safetensors"))
+    torch.testing.assert_close(exported(x).double().softmax(1), result.predict(x), atol=1e-6, rtol=1e-5)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import warnings
 from contextlib import ExitStack
 from pathlib import Path
@@ -12,10 +13,12 @@ from torch.utils.data import Dataset
 
 from deelbo import events
 from deelbo._head import Head
+from deelbo.folds import FoldRuns
 from deelbo.likelihoods import recognise_likelihood
-from deelbo.result import Result
+from deelbo.result import Result, load
 from deelbo.run_folder import RunFolder
 from deelbo.training.batches import kind_of
+from deelbo.training.calibration import parse_calibration
 from deelbo.training.device import Execution
 from deelbo.training.settings import settings_for
 from deelbo.training_run import TrainingRun, TrainingSets, about_run
@@ -32,6 +35,7 @@ def finetune(
     precision: str = "no",
     log: str | None = None,
     checkpoint_seconds: float = 60.0,
+    calibrate: str = "free",
     listener: events.Listener = events.ignore,
     **settings: Any,
 ) -> Result:
@@ -43,11 +47,14 @@ def finetune(
             rows of whole numbers 0 and 1 are several labels, floating-point numbers are targets of a regression.
         head: Name of the classifier; found automatically in timm, torchvision and Hugging Face models if None.
         plain_train_set: The same examples without augmentation, for the objective; `train_set` itself if None.
-        out: Folder for checkpoints and results. An unfinished run in it is continued.
+        out: Folder for checkpoints and results. An unfinished run, or one that lacks the folds, is continued.
         device: "cpu" to stay off the GPU; accelerate's choice if None.
         precision: "no", "fp16" or "bf16", for autocast.
         log: Name of one of accelerate's trackers, such as "tensorboard", which writes into `out`.
         checkpoint_seconds: Seconds between two checkpoints, from which an interrupted run continues.
+        calibrate: How certain predictions are made: "free" finds a temperature on the training set; "folds=5" trains
+            five more networks on parts of it, for a better one and for prediction sets; "none" leaves outputs as they
+            are.
         listener: Called with the events of `deelbo.events`, for progress bars.
         settings: Fields of `Settings`: method, prior, kappa, learning_rates, lr_search, steps, batch_size, seed...
             Unless given, steps and batch_size are 12,000 and 32 for tokenised texts, 6,000 and 128 for all else.
@@ -73,7 +80,7 @@ def finetune(
     """
     head = head if head is None or isinstance(head, str) else list(head)  # a list, which is what JSON gives back
     sets = TrainingSets(train_set, train_set if plain_train_set is None else plain_train_set)
-    execution = Execution(device, precision, log, checkpoint_seconds)
+    execution, folds = Execution(device, precision, log, checkpoint_seconds), parse_calibration(calibrate)
     folder = None if out is None else RunFolder(out)
     accelerator = execution.accelerator(None if folder is None else folder.path)
     network = model.to(accelerator.device)
@@ -85,15 +92,17 @@ def finetune(
             'give whole numbers, or likelihood="bernoulli"',
             stacklevel=2,
         )
+    before = copy.deepcopy(network) if folds else None
     chosen = settings_for(kind_of(few.inputs), recognised, settings)
     about = {"head": head, **about_run(chosen, execution), "num_data": sets.number}
     with ExitStack() as locks:
-        resumed = False
+        resumed = trained = False
         with accelerator.main_process_first():
             if folder is not None:
                 if accelerator.is_main_process:
                     locks.enter_context(folder.lock())
-                resumed = folder.check(chosen, about, network.state_dict())
+                trained = folder.lacks_folds(folds, chosen, about)
+                resumed = not trained and folder.check(chosen, about, network.state_dict())
         run = TrainingRun(
             network=network,
             sets=sets,
@@ -104,8 +113,16 @@ def finetune(
             resumed=resumed,
             about=about,
             listener=listener,
+            calibrated=folds is not None,
         )
-        return run.train()
+        result = load(folder.path, network) if folder is not None and trained else run.train()
+        if folds and before is not None:
+            result.calibration = FoldRuns(
+                result, before, sets, folds, head=head, folder=folder, execution=execution, listener=listener
+            ).calibrate()
+            if folder is not None and accelerator.is_main_process:
+                folder.write_calibration(result.calibration.as_dict(), result.calibration.scores)
+        return result
 
 
 def _maybe_labels(targets: Tensor) -> bool:

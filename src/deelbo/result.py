@@ -25,6 +25,7 @@ from deelbo.models.weights import fold_units
 from deelbo.posteriors import IsotropicPosterior
 from deelbo.run_folder import RunFolder
 from deelbo.training.batches import fetch, in_order, labels_of, network_output, to_device
+from deelbo.training.calibration import Calibration
 from deelbo.training.predictions import predict
 from deelbo.training.settings import Settings, plain_variances
 
@@ -50,6 +51,7 @@ class Result:
         reader: Reader of images or texts for the network; None for a network that was made in Python.
         start: What was found out and decided before the first step, such as what frozen features are worth; see
             `deelbo.training.start.Start`.
+        calibration: How certain predictions are made.
     """
 
     model: nn.Module
@@ -67,6 +69,7 @@ class Result:
     speed: dict[str, float] = field(default_factory=dict)
     reader: InputReader | None = None
     start: dict[str, Any] = field(default_factory=dict)
+    calibration: Calibration = field(default_factory=Calibration)
 
     @property
     def scale(self) -> float | None:
@@ -83,7 +86,12 @@ class Result:
         """Names of the classes, labels or numbers that are predicted, where they are known."""
         return self.reader.targets.names if self.reader else None
 
-    def predict(self, inputs: Any, samples: int = 0, batch_size: int = 64) -> Any:
+    @property
+    def temperature(self) -> float:
+        """What predictions divide logits by, or multiply standard deviations with; 1 if nothing was calibrated."""
+        return self.calibration.temperature
+
+    def predict(self, inputs: Any, samples: int = 0, batch_size: int = 64, *, temperature: float | None = None) -> Any:
         """Return predictions: probabilities [examples, classes or labels], or a pair (mean, std) for a regression.
 
         Args:
@@ -91,6 +99,7 @@ class Result:
                 an image, a PIL image, or a list of them, if the run knows how to read them.
             samples: 0 plugs in the mean weights; S > 0 averages S draws from the posterior.
             batch_size: Number of examples at a time.
+            temperature: Temperature instead of the run's own; 1 for the network's plain outputs.
 
         Raises:
             ValueError: If draws are asked of a point estimate, or an input cannot be read.
@@ -107,7 +116,8 @@ class Result:
         if isinstance(inputs, list):
             if self.reader is None:
                 raise ValueError("this run's network was made in Python: give predict() tensors, not a list")
-            return self.predict_dataset(self.reader.unlabelled(inputs), samples, batch_size)
+            dataset = self.reader.unlabelled(inputs)
+            return self.predict_dataset(dataset, samples, batch_size, temperature=temperature)
         if isinstance(inputs, Mapping):
             parts = {name: value.split(batch_size) for name, value in inputs.items()}
             number = len(next(iter(parts.values())))
@@ -115,7 +125,21 @@ class Result:
         else:
             batches = list(inputs.split(batch_size))
         moved = [to_device(batch, device) for batch in batches]
-        return predict(self.model, self.likelihood, moved, self.posterior, samples)
+        return self.tempered(predict(self.model, self.likelihood, moved, self.posterior, samples), temperature)
+
+    def tempered(self, prediction: Any, temperature: float | None = None) -> Any:
+        """Return predictions of the network's plain outputs as a temperature makes them; the run's own if None.
+
+        Raises:
+            ValueError: If the temperature is not positive.
+        """
+        return self.likelihood.tempered(prediction, self._positive(temperature))
+
+    def _positive(self, temperature: float | None) -> float:
+        temperature = self.temperature if temperature is None else temperature
+        if not 0 < temperature < math.inf:
+            raise ValueError(f"temperature={temperature}, but it must be a positive number")
+        return temperature
 
     def predict_dataset(
         self,
@@ -123,6 +147,8 @@ class Result:
         samples: int = 0,
         batch_size: int = 64,
         progress: Callable[[int, int], None] | None = None,
+        *,
+        temperature: float | None = None,
     ) -> Any:
         """Return predictions for the examples of a dataset; their labels are ignored. See `predict`.
 
@@ -131,20 +157,49 @@ class Result:
             samples: 0 plugs in the mean weights; S > 0 averages S draws from the posterior.
             batch_size: Number of examples at a time.
             progress: Called after each batch with (done, total).
+            temperature: Temperature instead of the run's own; 1 for the network's plain outputs.
         """
         device = next(self.model.parameters()).device
         batches = _Inputs(dataset, batch_size, device, max(1, samples), progress)
-        return predict(self.model, self.likelihood, batches, self.posterior, samples)
+        return self.tempered(predict(self.model, self.likelihood, batches, self.posterior, samples), temperature)
 
-    def evaluate(self, dataset: Dataset, samples: int = 0, batch_size: int = 64) -> dict[str, float]:
+    def predict_sets(self, inputs: Any, alpha: float = 0.1) -> Tensor:
+        """Return prediction sets that leave out the truth about so often, see docs/calibration.md for what is sure.
+
+        Args:
+            inputs: Inputs as for `predict`.
+            alpha: Share of targets that may lie outside of their sets.
+
+        Returns:
+            Booleans, [examples, classes], or both ends of intervals, [examples, numbers, 2].
+
+        Raises:
+            ValueError: If the run was not calibrated by unseen examples.
+
+        Example:
+            >>> import torch, deelbo
+            >>> x = torch.randn(60, 2, generator=torch.Generator().manual_seed(0))
+            >>> data = torch.utils.data.TensorDataset(x, (x[:, 0] > 0).long())
+            >>> model = torch.nn.Sequential(torch.nn.Linear(2, 2))
+            >>> result = deelbo.finetune(model, data, head="0", steps=50, device="cpu", calibrate="folds=3")
+            >>> result.predict_sets(x[:5]).shape
+            torch.Size([5, 2])
+        """
+        limits = self.calibration.limits(alpha)
+        return self.likelihood.sets(self.predict(inputs), limits)
+
+    def evaluate(
+        self, dataset: Dataset, samples: int = 0, batch_size: int = 64, *, temperature: float | None = None
+    ) -> dict[str, float]:
         """Return the metrics on a labelled dataset, such as {"accuracy", "balanced_accuracy", "nll", "ece"}.
 
         Args:
             dataset: Examples with labels, as for training.
             samples: 0 plugs in the mean weights; S > 0 averages S draws from the posterior.
             batch_size: Number of examples at a time.
+            temperature: Temperature instead of the run's own; 1 for the network's plain outputs.
         """
-        predictions = self.predict_dataset(dataset, samples, batch_size)
+        predictions = self.predict_dataset(dataset, samples, batch_size, temperature=temperature)
         return compute_metrics(self.likelihood.name, predictions, labels_of(dataset))
 
     def save(self, path: str | Path) -> None:
@@ -160,6 +215,8 @@ class Result:
         """Write the run into a folder, together with further entries about it."""
         write_files = self.reader.write_files if self.reader is not None and self.reader.files else None
         folder.finish({**self._as_dict(), "about": dict(about)}, self.model.state_dict(), self.history, write_files)
+        if self.calibration.scores is not None:
+            folder.write_calibration(self.calibration.as_dict(), self.calibration.scores)
 
     def _as_dict(self) -> dict[str, Any]:
         values = {  # JSON has no infinity: a candidate that diverged has no value
@@ -181,18 +238,23 @@ class Result:
                 "likelihood": {name: value.tolist() for name, value in self.likelihood.state_dict().items()},
             },
             "start": self.start,
+            "calibration": self.calibration.as_dict(),
             "speed": self.speed,
             "model": self.reader.as_dict() if self.reader else None,
             "versions": versions(),
         }
 
-    def export(self, path: str | Path) -> None:
+    def export(self, path: str | Path, *, temperature: float | None = None) -> None:
         """Write the plain network, for use without deelbo.
 
         A Hugging Face model by its own `save_pretrained`, with its tokenizer and label names; any other as a
-        safetensors state dict, with the names of its outputs beside it in `model.json`. The outputs of a regression
-        are in the user's units where the network ends with a linear layer that can be changed so; if not, a warning
-        says so, and `model.json` has the mean and standard deviation that convert them.
+        safetensors state dict, with the names of its outputs beside it in `model.json`. Where the network ends with a
+        linear layer, its weights are changed so that logits are calibrated (divided by the temperature), and outputs
+        of a regression are in the user's units; if it does not, a warning says so, and `model.json` has the numbers.
+
+        Args:
+            path: New folder.
+            temperature: Temperature instead of the run's own; 1 for the network's plain logits.
 
         Raises:
             FileExistsError: If the folder is not empty.
@@ -200,12 +262,15 @@ class Result:
         path = Path(path)
         _check_empty(path)
         network, about = self.model, self.reader.as_dict() if self.reader else None
-        if (units := self.likelihood.units()) is not None:
+        if (units := self._units(self._positive(temperature))) is not None:
             network = copy.deepcopy(network)
             if not fold_units(network, *units, self._call_on_examples()):
+                classes = self.likelihood.scale_free
                 warnings.warn(
-                    f"the outputs of the network in {path} are standardised: multiply them with std and add mean, "
-                    "which model.json has under units, to get the targets' units",
+                    f"the outputs of the network in {path} are "
+                    + ("not calibrated" if classes else "standardised")
+                    + ": multiply them with std and add mean, which model.json has under units, to get "
+                    + ("calibrated logits" if classes else "the targets' units"),
                     stacklevel=2,
                 )
                 about = {**(about or {}), "units": {"mean": units[0].tolist(), "std": units[1].tolist()}}
@@ -217,6 +282,12 @@ class Result:
             write_tensors(path / "model.safetensors", dict(network.state_dict()))
         if about is not None:
             write_json(path / "model.json", about)
+
+    def _units(self, temperature: float) -> tuple[Tensor, Tensor] | None:
+        """Return what is added to outputs, and what they are multiplied with, for use without deelbo."""
+        if not self.likelihood.scale_free or temperature == 1:
+            return self.likelihood.units()
+        return torch.zeros(1, dtype=torch.float64), torch.tensor([1 / temperature], dtype=torch.float64)
 
     def _call_on_examples(self) -> Callable[[nn.Module], Tensor] | None:
         """Return what calls a network on two inputs of our own; None if the run does not know what inputs are."""
@@ -305,6 +376,7 @@ def _restore(folder: RunFolder, run: dict[str, Any], model: nn.Module | None) ->
         speed=run["speed"],
         reader=reader,
         start=run.get("start", {}),
+        calibration=Calibration(**run.get("calibration", {}), scores=folder.read_scores()),
     )
 
 

@@ -5,6 +5,8 @@ checkpoints/           states of the candidates, only during training
 model.safetensors      weights of the network
 posterior.safetensors  scale of the posterior
 history.csv            a row for each epoch
+held_out.safetensors   how unusual examples are that were predicted without having been seen, for prediction sets
+folds/                 runs on parts of the training set, only while a finished run is calibrated by them
 architecture/          configuration and tokenizer of a Hugging Face model
 assessment.json        results on the test set in detail
 report.html            the page that shows the run
@@ -112,6 +114,11 @@ class RunFolder:
         path = self.path / "assessment.json"
         return read_json(path) if path.is_file() else None
 
+    def read_scores(self) -> Tensor | None:
+        """Read how unusual unseen examples are, if the run was calibrated by such examples."""
+        path = self.path / "held_out.safetensors"
+        return read_tensors(path)[0]["scores"] if path.is_file() else None
+
     # ---- whether a run may begin or continue ----
 
     def lock(self) -> AbstractContextManager[None]:
@@ -130,6 +137,18 @@ class RunFolder:
         compared = {name: value for name, value in about.items() if name not in _NOT_COMPARED and name in stored}
         differences = settings.differences(run["settings"])
         return differences + [f"{n}: {stored[n]!r} -> {v!r}" for n, v in compared.items() if stored[n] != v]
+
+    def lacks_folds(self, folds: int | None, settings: Settings, about: Mapping[str, Any]) -> bool:
+        """Tell whether the folder holds a finished run of these settings that lacks its calibration by so many folds.
+
+        Args:
+            folds: Number of folds that are wanted; 0 or None for none.
+            settings: Settings of the run.
+            about: Further facts about the run, compared where both runs have them.
+        """
+        if not folds or self.status not in ("trained", "finished") or self.differences(settings, about):
+            return False
+        return (self.read().get("calibration") or {}).get("folds") != folds
 
     def check(self, settings: Settings, about: Mapping[str, Any], weights: Mapping[str, Tensor]) -> bool:
         """Return True if there is an unfinished run of these settings to continue, and False if a new one may begin.
@@ -229,6 +248,48 @@ class RunFolder:
             write_json(self.path / "assessment.json", assessment)
         metrics = None if assessment is None else assessment["metrics"]
         self._write_run({**self.read(), "metrics": metrics, "skipped": list(skipped)})
+
+    def write_calibration(self, calibration: Mapping[str, Any], scores: Tensor | None) -> None:
+        """Write how certain predictions are made, in place of what was written before, and delete the folds.
+
+        Args:
+            calibration: Entries of `run.json`.
+            scores: How unusual unseen examples are, if some were predicted.
+        """
+        (self.path / "held_out.safetensors").unlink(missing_ok=True)
+        if scores is not None:
+            write_tensors(self.path / "held_out.safetensors", {"scores": scores})
+        self._write_run({**self.read(), "calibration": dict(calibration)})
+        shutil.rmtree(self.path / "folds", ignore_errors=True)
+
+    def fold(self, number: int) -> RunFolder:
+        """Return the folder of a run on a part of the training set."""
+        return RunFolder(self.path / "folds" / str(number))
+
+    def write_fold(
+        self, number: int, settings: Settings, about: Mapping[str, Any], found: Mapping[str, Tensor]
+    ) -> None:
+        """Write what a finished fold found in place of its folder; for the arguments see `read_fold`."""
+        known = {"settings": settings.as_dict(), "about": dict(about)}
+        write_tensors(self.path / "folds" / f"{number}.safetensors", dict(found), known)
+        shutil.rmtree(self.fold(number).path, ignore_errors=True)
+
+    def read_fold(self, number: int, settings: Settings, about: Mapping[str, Any]) -> dict[str, Tensor] | None:
+        """Read what a finished fold found; None if there is none of these settings.
+
+        Args:
+            number: Number of the fold.
+            settings: Settings of its run.
+            about: Further facts about it.
+        """
+        path = self.path / "folds" / f"{number}.safetensors"
+        if path.is_file():
+            found, known = read_tensors(path)
+            if not settings.differences(known["settings"]) and known["about"] == dict(about):
+                return found
+        if (own := self.fold(number)).path.exists() and (own.status != "training" or own.differences(settings, about)):
+            shutil.rmtree(own.path)  # of other settings, or killed before it could write what it found
+        return None
 
     def write_report(self, page: str) -> Path:
         """Write the page that shows the run, and return its path."""

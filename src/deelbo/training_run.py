@@ -23,6 +23,7 @@ from deelbo.models import InputReader
 from deelbo.result import Result, restore_likelihood
 from deelbo.run_folder import RunFolder
 from deelbo.training.batches import Inputs, even_parts, fetch, labels_of, network_output
+from deelbo.training.calibration import Calibration, outputs_of, training_set_calibration
 from deelbo.training.device import Execution
 from deelbo.training.loop import Candidate
 from deelbo.training.method import METHODS, Method, MethodInputs
@@ -100,6 +101,7 @@ class TrainingRun:
         about: Facts about the run, beside its settings, that `run.json` keeps.
         reader: Reader of the network's inputs; stored so that the run's folder is enough to use the network.
         listener: Called with the events of the search.
+        calibrated: Whether the result is calibrated on its training set.
     """
 
     network: nn.Module
@@ -112,6 +114,7 @@ class TrainingRun:
     about: Mapping[str, Any] = field(default_factory=dict)
     reader: InputReader | None = None
     listener: events.Listener = events.ignore
+    calibrated: bool = True
 
     def train(self) -> Result:
         """Train all candidates and return the best one.
@@ -264,7 +267,18 @@ class TrainingRun:
             speed=_speed([note["clock"] for note in notes], self._start.seconds),
             reader=self.reader,
             start=self._start.as_dict(),
+            calibration=self._calibration(network, winner.likelihood),
         )
+
+    def _calibration(self, network: nn.Module, likelihood: Likelihood) -> Calibration:
+        """Return the calibration on the training set; a probe was fitted by cross-validation and needs none."""
+        if not self.calibrated or not METHODS[self.settings.method].trains:
+            return Calibration()
+        begin = time.perf_counter()
+        with own_randomness(self._accelerator.device):
+            found = outputs_of(network, self.sets.plain, self.settings.batch_size, self._accelerator.autocast)
+        calibration = training_set_calibration(*found, likelihood, self._start.pull(self.sets.number))
+        return replace(calibration, seconds=time.perf_counter() - begin)
 
 
 def _beside_variances(learned: dict[str, float]) -> dict[str, float]:

@@ -6,7 +6,7 @@ import pytest
 
 import deelbo
 from deelbo.events import Note
-from deelbo.jobs.evaluate import Reading, _same_data, evaluate_job
+from deelbo.jobs.evaluate import Reading, evaluate_job, same_data
 from shared.digits import quick
 
 
@@ -44,15 +44,15 @@ def test_the_training_data_are_recognised(tmp_path):
     data.mkdir()
     (tmp_path / "link").symlink_to(data)
     about = {"data": str(data)}
-    assert _same_data(about, str(data))
-    assert _same_data(about, str(tmp_path / "link"))
-    assert not _same_data(about, str(tmp_path))
-    assert not _same_data({"data": "cifar10"}, "cifar10")  # which has a test part of its own
+    assert same_data(about, str(data))
+    assert same_data(about, str(tmp_path / "link"))
+    assert not same_data(about, str(tmp_path))
+    assert not same_data({"data": "cifar10"}, "cifar10")  # which has a test part of its own
     (data / "test.csv").touch()
-    assert not _same_data(about, str(data))
+    assert not same_data(about, str(data))
     (data / "test.csv").unlink()
     (data / "test").mkdir()
-    assert not _same_data(about, str(data))
+    assert not same_data(about, str(data))
 
 
 def test_what_was_held_out_is_found_again(text_run):

@@ -31,4 +31,4 @@ def test_metrics_and_details(tested):
 def test_a_likelihood_without_a_view_has_its_metrics(tested, monkeypatch):
     result, dataset = tested
     monkeypatch.delitem(VIEWS._entries, "categorical")
-    assert set(assess(result, dataset)) == {"metrics", "samples", "examples"}
+    assert set(assess(result, dataset)) == {"metrics", "temperature", "samples", "examples"}

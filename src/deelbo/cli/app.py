@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from deelbo.cli.calibrate import calibrate
 from deelbo.cli.compare import compare
 from deelbo.cli.evaluate import evaluate
 from deelbo.cli.export import export
@@ -23,7 +24,7 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode="markdown",
 )
-for command in (quickstart, finetune, predict, evaluate, report, export, prior, compare, reproduce):
+for command in (quickstart, finetune, predict, evaluate, calibrate, report, export, prior, compare, reproduce):
     app.command()(command)
 
 

@@ -21,6 +21,7 @@ def evaluate(
         str, typer.Argument(help="Labelled data as for deelbo finetune; their test part is used if they have one.")
     ],
     samples: options.Samples = 0,
+    temperature: options.Temperature = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the metrics as JSON.")] = False,
     text_column: options.RunTextColumn = None,
     label_column: options.RunLabelColumn = None,
@@ -31,7 +32,7 @@ def evaluate(
     """Print how good the predictions of RUN are on DATA."""
     with RunProgress(quiet) as progress:
         reading = Reading(data_dir, text_column, label_column, skip_bad)
-        metrics = evaluate_job(run, data, samples, reading, progress)["metrics"]
+        metrics = evaluate_job(run, data, samples, reading, progress, temperature=temperature)["metrics"]
     known = metrics_of(RunFolder(run).read()["settings"]["likelihood"])
     if as_json:
         print(json.dumps(metrics))

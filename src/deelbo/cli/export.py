@@ -15,12 +15,13 @@ from deelbo.result import load
 def export(
     run: options.Run,
     folder: Annotated[Path, typer.Argument(help="New folder for the network.")],
+    temperature: options.Temperature = None,
 ) -> None:
     """Write the plain network of RUN into FOLDER, for use without deelbo.
 
-    A Hugging Face model is written by its save_pretrained, any other as a safetensors state dict with model.json. The
-    outputs of a regression are in the units of the training targets.
+    A Hugging Face model is written by its save_pretrained, any other as a safetensors state dict with model.json. Its
+    logits are calibrated, and outputs of a regression are in the units of the training targets.
     """
     with RunProgress():
-        load(run).export(folder)
+        load(run).export(folder, temperature=temperature)
     print(folder)

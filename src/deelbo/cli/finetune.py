@@ -109,6 +109,13 @@ def finetune(
     batch_norm: options.BatchNorm = "auto",
     head_start: options.HeadStart = "zero",
     dropout: options.Dropout = True,
+    calibrate: Annotated[
+        str,
+        typer.Option(
+            help="How certain predictions are made: free finds a temperature on the training set; folds=5 trains five "
+            "more networks on parts of it, for a better one and for prediction sets; none leaves logits as they are."
+        ),
+    ] = "free",
     train_size: Annotated[
         int | None, options.option("Number of training examples to use, a random subset; all if not given.")
     ] = None,
@@ -147,6 +154,7 @@ def finetune(
                 settings,
                 out,
                 execution=Execution(device, precision, log, checkpoint_seconds),
+                calibrate=calibrate,
                 listener=progress,
             )
         except KeyboardInterrupt:
@@ -162,6 +170,8 @@ def _show(result: Result, metrics: Metrics | None, out: Path) -> None:
     """Print test results, learned values and speed of a run, and the path of its report in full."""
     titles = {name: metric.title for name, metric in metrics_of(result.likelihood.name).items()}
     rows = [(f"test {titles[name]}", shown_number(value)) for name, value in (metrics or {}).items()]
+    if result.calibration.source != "none":
+        rows.append(("temperature", result.calibration.describe()))
     if METHODS[result.settings.method].trains:
         rows += _of_training(result)
     rows.append(("report", str(out / "report.html")))

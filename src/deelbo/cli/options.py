@@ -205,4 +205,8 @@ CheckpointSeconds = Annotated[
 Samples = Annotated[
     int, typer.Option(help="Number of draws from the posterior to average; 0 uses only the mean weights.")
 ]
+Temperature = Annotated[
+    float | None,
+    option("Temperature that logits are divided by, instead of the run's own; 1 switches calibration off."),
+]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print no progress and, after training, no summary.")]

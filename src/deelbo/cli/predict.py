@@ -23,6 +23,14 @@ def predict(
         typer.Argument(help="Images, folders of images, or tables of texts; - for the lines of standard input."),
     ],
     samples: options.Samples = 0,
+    temperature: options.Temperature = None,
+    alpha: Annotated[
+        float | None,
+        options.option(
+            "Add prediction sets (intervals for numbers) that leave out the truth about so often, such as 0.1; after "
+            "deelbo calibrate with folds or held-out data."
+        ),
+    ] = None,
     top: Annotated[
         int, typer.Option(help="Number of most probable classes to print for each input (classification).")
     ] = 1,
@@ -45,6 +53,8 @@ def predict(
         run,
         inputs,
         samples=samples,
+        temperature=temperature,
+        alpha=alpha,
         top=top,
         text_column=text_column,
         skip_bad=skip_bad,

@@ -6,9 +6,8 @@ from typing import Annotated
 
 from deelbo.cli import options
 from deelbo.cli.progress import RunProgress
-from deelbo.jobs.evaluate import Reading, evaluate_job
-from deelbo.report import write_report
-from deelbo.run_folder import RunFolder
+from deelbo.jobs.evaluate import Reading
+from deelbo.jobs.report import report_job
 
 
 def report(
@@ -16,7 +15,12 @@ def report(
     data: Annotated[
         options.Text, options.option("Labelled data for the test results of the report; those of the run if not given.")
     ] = None,
+    other: Annotated[
+        options.Text,
+        options.option("Inputs of another kind, without labels: how confident is the network there? (classification)"),
+    ] = None,
     samples: options.Samples = 0,
+    temperature: options.Temperature = None,
     text_column: options.RunTextColumn = None,
     label_column: options.RunLabelColumn = None,
     data_dir: options.DataDir = None,
@@ -24,12 +28,6 @@ def report(
     quiet: options.Quiet = False,
 ) -> None:
     """Write RUN/report.html again, with curves, learned values, test results and single examples."""
-    folder = RunFolder(run)
-    if folder.read()["status"] != "finished":
-        raise ValueError(f"{run} is an unfinished run; its report is written when it is finished")
-    assessment = None
-    if data is not None:
-        with RunProgress(quiet) as progress:
-            reading = Reading(data_dir, text_column, label_column, skip_bad)
-            assessment = evaluate_job(run, data, samples, reading, progress)
-    print(write_report(folder, assessment))
+    with RunProgress(quiet) as progress:
+        reading = Reading(data_dir, text_column, label_column, skip_bad)
+        print(report_job(run, data, other, reading, samples=samples, temperature=temperature, listener=progress))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -47,8 +47,14 @@ def shown_columns(likelihood: str) -> dict[str, Shown]:
         name: Shown(metric.title + (", %" if metric.percent else ""), metric.show_number, best.get(metric.better))
         for name, metric in metrics_of(likelihood).items()
     }
+    calibrated = {
+        f"calibrated_{name}": replace(shown, title=f"{shown.title}, calibrated on the training set")
+        for name, shown in metrics.items()
+        if name in ("nll", "ece")
+    }
     return {
         **metrics,
+        **calibrated,
         "seconds": Shown("time of one search, with its final run", duration),
         "runs": Shown("training runs of one search", lambda value: f"{value:.3g}"),
     }
@@ -79,6 +85,8 @@ def _rows(entry: Entry) -> list[Row]:
                 "kappa": record.get("kappa"),
                 "repetition": repetition,
                 **(record["test"] or {}),
+                "temperature": record.get("temperature"),
+                **{f"calibrated_{name}": value for name, value in (record.get("calibrated") or {}).items()},
                 "seconds": seconds,
                 "runs": runs,
                 "learning_rate": record.get("learning_rate"),
@@ -146,7 +154,8 @@ def write_results(comparison: Comparison, folder: Path) -> list[Row]:
     """
     rows = rows_of(comparison)
     metrics = list(metrics_of(comparison.entries[0].problem.likelihood))
-    columns = (*BEFORE_METRICS, *metrics, *AFTER_METRICS)
+    calibrated = ("temperature", *(f"calibrated_{name}" for name in metrics))
+    columns = (*BEFORE_METRICS, *metrics, *calibrated, *AFTER_METRICS)
     write_text(folder / "results.csv", csv_text(rows, columns))
     write_text(folder / "results.md", markdown(rows))
     return rows
@@ -181,6 +190,10 @@ def tables(rows: Sequence[Row]) -> Iterator[ResultTable]:
             for size in sizes
         }
         for metric, shown in shown_columns(of_model[0]["likelihood"]).items():
+            if metric.startswith("calibrated") and not all(
+                metric in row for row in of_model if not row.get("diverged")
+            ):
+                continue  # records from before there was calibration
             cells: list[list[str]] = [list(line) for line in lines]
             best: set[tuple[int, int]] = set()
             for column, size in enumerate(sizes, 2):

@@ -130,7 +130,7 @@ def run_trial(
         "runs": planned_steps(trial.settings) / max(1, trial.settings.steps),
         "seconds": seconds,
         "diverged": False,
-        **dict.fromkeys(("objective", "validation", "clml", "test")),
+        **dict.fromkeys(("objective", "validation", "clml", "test", "calibrated")),
     }
     start = time.perf_counter()
     try:
@@ -145,13 +145,16 @@ def run_trial(
     if held_out is not None:
         held_set = reader.dataset(held_out, skip_bad)
         with _timed(seconds, "validation"):
-            record["validation"] = _finite(result.evaluate(held_set, batch_size=BATCH))
+            record["validation"] = _finite(result.evaluate(held_set, batch_size=BATCH, temperature=1))
         if prior is not None:
             with _timed(seconds, "clml"):
                 record["clml"] = _finite(vars(_conditional(trial, result, prior, sets.plain, held_set)))
     test_set = _test_set(trial, reader, data)
     with _timed(seconds, "test"):
-        record["test"] = _finite(result.evaluate(test_set, batch_size=BATCH))
+        plain = result.predict_dataset(test_set, batch_size=BATCH, temperature=1)
+        for name, temperature in {"test": 1.0, "calibrated": result.temperature}.items():
+            predictions = result.tempered(plain, temperature)
+            record[name] = _finite(compute_metrics(result.likelihood.name, predictions, labels_of(test_set)))
     return {
         **record,
         "tested": len(test_set),  # type: ignore[arg-type]
@@ -161,6 +164,7 @@ def run_trial(
         "learning_rate": result.learning_rate,
         "prior_variances": _finite(result.prior_variances),
         "scale": result.scale,
+        "temperature": result.temperature,
         "kappa": result.learned.get("kappa"),
         "versions": versions(),
     }
@@ -170,6 +174,7 @@ def _run_setfit(trial: Trial, data: Data) -> Record:
     """Return the record of a run by the library SetFit, which is not continued if it was interrupted."""
     probabilities, seconds = setfit_probabilities(trial, data)
     assert data.test is not None
+    metrics = _finite(compute_metrics("categorical", probabilities, torch.tensor(data.test.labels)))
     return {
         "key": trial.key,
         "trial": trial.identity(),
@@ -177,7 +182,8 @@ def _run_setfit(trial: Trial, data: Data) -> Record:
         "seconds": {"objective": 0.0, "validation": 0.0, "clml": 0.0, **seconds},
         "diverged": False,
         **dict.fromkeys(("objective", "validation", "clml")),
-        "test": _finite(compute_metrics("categorical", probabilities, torch.tensor(data.test.labels))),
+        "test": metrics,
+        "calibrated": metrics,
         "tested": len(data.test),
         "num_data": len(data.train),
         "versions": versions(),

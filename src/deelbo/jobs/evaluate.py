@@ -33,7 +33,13 @@ class Reading:
 
 
 def evaluate_job(
-    run: Path, data: str, samples: int, reading: Reading, listener: events.Listener = events.ignore
+    run: Path,
+    data: str,
+    samples: int,
+    reading: Reading,
+    listener: events.Listener = events.ignore,
+    *,
+    temperature: float | None = None,
 ) -> dict[str, Any]:
     """Return the assessment of a finished run on labelled data.
 
@@ -43,6 +49,7 @@ def evaluate_job(
         samples: Number of draws to average; 0 plugs in the mean weights.
         reading: Columns and folders by which the data are read.
         listener: Called with the events of the job.
+        temperature: Temperature instead of the run's own; 1 for the network's plain outputs.
 
     Raises:
         ValueError: If the run is unfinished, or the data do not fit it.
@@ -55,24 +62,25 @@ def evaluate_job(
         "text_column": reading.text_column or about.get("text_column", "text"),
         "label_column": reading.label_column or about.get("label_column", "label"),
     }
-    same_data = _same_data(about, data)
-    held_out = _held_out(about, data, result.settings.seed, reading) if same_data else None
+    same = same_data(about, data)
+    held_out = _held_out(about, data, result.settings.seed, reading) if same else None
     if held_out is not None:
         listener(events.Note(f"the part of {data} that the run held out for testing is used"))
         examples = held_out
     else:
         options = {"data_dir": reading.data_dir, "skip_bad": reading.skip_bad, **columns}
         examples = load_labelled(data, reader.kind, reader.targets, **options)
-    trained_on = held_out is None and same_data
+    trained_on = held_out is None and same
     if trained_on:
         listener(events.Note(f"{data} has no test part: examples that the run was trained on are among these"))
     dataset = reader.dataset(examples, reading.skip_bad, events.stage(listener, "reading"))
     if reader.bad:
         listener(events.Note(f"{counted(len(reader.bad), 'unreadable image')} left out, such as {reader.bad[0]}"))
-    return {**assess(result, dataset, samples, events.stage(listener, "testing")), "trained_on": trained_on}
+    assessment = assess(result, dataset, samples, events.stage(listener, "testing"), temperature)
+    return {**assessment, "trained_on": trained_on}
 
 
-def _same_data(about: dict[str, Any], data: str) -> bool:
+def same_data(about: dict[str, Any], data: str) -> bool:
     """Tell whether a run was trained on these data, and they have no test part of their own."""
     same = Path(data).exists() and Path(data).resolve() == Path(about.get("data", "")).resolve()
     return same and not (Path(data) / "test").is_dir() and not list(Path(data).glob("test.*"))

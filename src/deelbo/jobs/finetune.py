@@ -13,11 +13,13 @@ from deelbo._wording import counted
 from deelbo.data import Data, split
 from deelbo.data.images import ImageSet
 from deelbo.data.texts import TextSet
+from deelbo.jobs.calibrate import CalibrationJob, Source
 from deelbo.models import InputReader
 from deelbo.report import assess, write_report
 from deelbo.result import Result, load
 from deelbo.run_folder import RunFolder
 from deelbo.specs import DataSpec, ModelSpec
+from deelbo.training.calibration import parse_calibration
 from deelbo.training.device import Execution
 from deelbo.training.search import planned_steps
 from deelbo.training.settings import Settings, settings_for
@@ -33,6 +35,7 @@ def finetune_job(
     out: Path,
     *,
     execution: Execution | None = None,
+    calibrate: str = "free",
     listener: events.Listener = events.ignore,
 ) -> tuple[Result, Metrics | None]:
     """Train, test and write the report; an unfinished run is continued, a trained one is only tested.
@@ -43,6 +46,7 @@ def finetune_job(
         settings: Fields of `Settings` that the user chose; the others have the defaults for the kind of data.
         out: Folder of the run.
         execution: Device, precision, tracker and interval of checkpoints; the defaults if None.
+        calibrate: How certain predictions are made: "free", "folds=K" or "none"; see `deelbo.finetune`.
         listener: Called with the events of the job.
 
     Returns:
@@ -53,7 +57,7 @@ def finetune_job(
         OSError: If a file cannot be read or written.
     """
     data_spec.check_outside(out)
-    folder, execution = RunFolder(out), execution or Execution()
+    folder, execution, folds = RunFolder(out), execution or Execution(), parse_calibration(calibrate)
     if folder.status == "finished":
         raise FileExistsError(f"{out} holds a finished run; choose a new folder")
     main_process = os.environ.get("RANK", "0") == "0"
@@ -80,8 +84,11 @@ def finetune_job(
             folder=folder,
             about=about,
             listener=listener,
+            calibrated=folds is not None,
         )
         result, test_set = job.trained() if folder.status == "trained" else job.train(execution)
+        if folds and result.calibration.folds != folds:
+            job.calibrate(result, folds, execution)
         return result, job.test(result, test_set) if main_process else None
 
 
@@ -96,6 +103,7 @@ class _Job:
     folder: RunFolder
     about: dict[str, Any]
     listener: events.Listener
+    calibrated: bool
 
     def train(self, execution: Execution) -> tuple[Result, ImageSet | TextSet | None]:
         """Train a new run, or continue an unfinished one."""
@@ -128,6 +136,7 @@ class _Job:
             about=self.about,
             reader=reader,
             listener=self.listener,
+            calibrated=self.calibrated,
         )
         return run.train(), test_set
 
@@ -140,6 +149,12 @@ class _Job:
         result = load(self.folder.path)
         assert result.reader is not None
         return result, self._test_set(result.reader)
+
+    def calibrate(self, result: Result, folds: int, execution: Execution) -> None:
+        """Calibrate the run by folds of its training set."""
+        job = CalibrationJob(result, self.folder, execution.device, self.listener)
+        result.calibration = job.by_training_data(self.data, self.about, Source(folds))
+        self.folder.write_calibration(result.calibration.as_dict(), result.calibration.scores)
 
     def _test_set(self, reader: InputReader) -> ImageSet | TextSet | None:
         progress = events.stage(self.listener, "reading test images")

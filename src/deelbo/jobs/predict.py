@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,7 @@ from deelbo import events
 from deelbo.data.examples import Examples
 from deelbo.data.folders import images_below
 from deelbo.data.tables import is_table, read_rows
+from deelbo.likelihoods import PredictedRow
 from deelbo.result import load
 
 
@@ -36,6 +38,8 @@ def predict_job(
     inputs: list[str],
     *,
     samples: int = 0,
+    temperature: float | None = None,
+    alpha: float | None = None,
     top: int = 1,
     text_column: str = "text",
     skip_bad: bool = False,
@@ -48,6 +52,8 @@ def predict_job(
         run: Folder of the run.
         inputs: Images and folders of them, or tables of texts; "-" stands for `lines`.
         samples: Number of draws to average; 0 plugs in the mean weights.
+        temperature: Temperature instead of the run's own; 1 for the network's plain outputs.
+        alpha: Share of targets that may lie outside of prediction sets, which are added; None for no sets.
         top: Number of most probable classes to name.
         text_column: Name of the column that holds the text.
         skip_bad: Whether to leave unreadable images out instead of refusing them.
@@ -61,16 +67,30 @@ def predict_job(
     if top < 1 or samples < 0:
         raise ValueError(f"top={top}, samples={samples}: top must be at least 1, and samples at least 0")
     result = load(run)
+    if alpha is not None and (samples or temperature is not None):
+        raise ValueError(f"alpha={alpha}: prediction sets belong to the run's own temperature and its mean weights")
+    limits = None if alpha is None else result.calibration.limits(alpha)
     if (reader := result.reader) is None:
         raise ValueError("this run's network was made in Python: use deelbo.load(path, model).predict(tensors)")
-    items, columns = _gather(inputs, reader.kind, text_column, lines)
+    items, columns = gather(inputs, reader.kind, text_column, lines)
     if not items:
         raise ValueError(f"no {reader.kind} in {', '.join(inputs)}")
     numbered = Examples(items, list(range(len(items))), [str(item) for item in items])
     dataset = reader.dataset(numbered, skip_bad)  # the "labels" are the inputs' numbers: unreadable ones are skipped
     for name in reader.bad:
         listener(events.Note(f"{name} cannot be read and is left out"))
-    predicted = result.likelihood.describe(result.predict_dataset(dataset, samples), reader.targets.names, top)
+    prediction = result.predict_dataset(dataset, samples, temperature=temperature)
+    predicted = result.likelihood.describe(prediction, reader.targets.names, top)
+    if limits is not None:
+        if math.inf in limits:
+            number = result.calibration.examples
+            listener(events.Note(f"alpha={alpha}: {number} unseen examples are too few, so the sets hold everything"))
+        sets = result.likelihood.sets(prediction, limits)
+        rows = zip(predicted, result.likelihood.describe_sets(sets, prediction, reader.targets.names), strict=True)
+        predicted = [
+            PredictedRow({**row.columns, **inside.columns}, {**row.details, **inside.details}, row.shown + inside.shown)
+            for row, inside in rows
+        ]
     taken = {name for row in columns for name in row}
     added = {name for row in predicted for name in (*row.columns, *row.details)}
     prefix = "deelbo_" if taken & added else ""  # so that no column of the table is overwritten
@@ -85,7 +105,7 @@ def predict_job(
     ]
 
 
-def _gather(
+def gather(
     inputs: list[str], kind: str, text_column: str, lines: Iterable[str]
 ) -> tuple[list[Any], list[dict[str, Any]]]:
     """Return the inputs, and for each of them the first columns of its row in the output."""

@@ -58,6 +58,7 @@ class Likelihood(nn.Module, ABC):
     task: ClassVar[str]  # name of the task for users, such as "regression"
     has_classes: ClassVar[bool] = True  # whether class weights make sense
     scale_free: ClassVar[bool] = True  # whether the size of an output says how certain it is, as with logits
+    has_sets: ClassVar[bool] = False  # whether there are prediction sets
     learned_titles: ClassVar[dict[str, str]] = {}  # titles of the numbers of `learned` in the report
 
     def __init__(self, class_weights: str = "none") -> None:
@@ -110,6 +111,10 @@ class Likelihood(nn.Module, ABC):
     def forward(self, output: Tensor, target: Tensor) -> Tensor:
         """Return the mean negative log-likelihood of the batch."""
         return -self.log_prob(output, target).mean()
+
+    def decisions(self, output: Tensor) -> int:
+        """Return how many independent decisions a row of outputs is about: one, unless there are several labels."""
+        return 1
 
     @abstractmethod
     def linear_targets(self, target: Tensor, num_outputs: int) -> Tensor:
@@ -167,6 +172,52 @@ class Likelihood(nn.Module, ABC):
     def prediction(self, average: Tensor) -> Any:
         """Return the prediction from an average of `averageable`: probabilities, unless a subclass overrides it."""
         return average
+
+    @abstractmethod
+    def tempered(self, prediction: Any, temperature: float) -> Any:
+        """Return predictions that are less certain by a temperature above 1: those for outputs / temperature.
+
+        Args:
+            prediction: Predictions that `prediction` returned.
+            temperature: A positive number; 1 changes nothing.
+        """
+
+    def scores(self, prediction: Any, target: Tensor) -> Tensor:
+        """Return how unusual targets are under predictions, [N, numbers]; prediction sets hold what is less unusual.
+
+        Args:
+            prediction: Predictions that `prediction` returned.
+            target: Targets of the same examples.
+
+        Raises:
+            ValueError: If there are no prediction sets for this likelihood.
+        """
+        raise ValueError(f"there are no prediction sets for the task {self.task}")
+
+    def sets(self, prediction: Any, limits: Sequence[float]) -> Tensor:
+        """Return what has scores within limits: the classes, as booleans [N, C], or the intervals, [N, K, 2].
+
+        Args:
+            prediction: Predictions that `prediction` returned.
+            limits: Largest score for each column of `scores`.
+
+        Raises:
+            ValueError: If there are no prediction sets for this likelihood.
+        """
+        raise ValueError(f"there are no prediction sets for the task {self.task}")
+
+    def describe_sets(self, sets: Tensor, prediction: Any, names: Sequence[str]) -> list[PredictedRow]:
+        """Return prediction sets as rows of a table, one for each example.
+
+        Args:
+            sets: What `sets` returned.
+            prediction: The predictions that they belong to.
+            names: Names of the classes or numbers.
+
+        Raises:
+            ValueError: If there are no prediction sets for this likelihood.
+        """
+        raise ValueError(f"there are no prediction sets for the task {self.task}")
 
     @abstractmethod
     def describe(self, prediction: Any, names: Sequence[str], top: int = 1) -> list[PredictedRow]:

@@ -78,6 +78,10 @@ class Bernoulli(Likelihood):
             loss = loss * torch.where(target > 0, present, absent)
         return -loss.sum(1)
 
+    def decisions(self, output: Tensor) -> int:
+        """Return the number of labels."""
+        return output.shape[1]
+
     def linear_targets(self, target: Tensor, num_outputs: int) -> Tensor:
         """Return 1/2 for a label that an example has, and -1/2 for one that it has not."""
         return target.double() - 0.5
@@ -89,6 +93,10 @@ class Bernoulli(Likelihood):
     def averageable(self, output: Tensor) -> Tensor:
         """Return the probability of each label, [N, L]."""
         return output.double().sigmoid()
+
+    def tempered(self, prediction: Tensor, temperature: float) -> Tensor:
+        """Return the probabilities whose logits are divided by the temperature."""
+        return prediction if temperature == 1 else (prediction.logit() / temperature).sigmoid()
 
     def describe(self, prediction: Tensor, names: Sequence[str], top: int = 1) -> list[PredictedRow]:
         """Return the labels with a probability above 0.5, and the probability of each label."""

@@ -32,7 +32,7 @@ class Categorical(Likelihood):
         1.3863
     """
 
-    name, task = "categorical", "classification"
+    name, task, has_sets = "categorical", "classification", True
     weights: Tensor | None
 
     def __init__(self, class_weights: str = "none") -> None:
@@ -95,6 +95,26 @@ class Categorical(Likelihood):
     def averageable(self, output: Tensor) -> Tensor:
         """Return class probabilities, [N, C]."""
         return output.double().softmax(1)
+
+    def tempered(self, prediction: Tensor, temperature: float) -> Tensor:
+        """Return probabilities in proportion to p^(1 / temperature)."""
+        return prediction if temperature == 1 else (prediction.log() / temperature).softmax(1)
+
+    def scores(self, prediction: Tensor, target: Tensor) -> Tensor:
+        """Return 1 - p(class), [N, 1]."""
+        return 1 - prediction.gather(1, target[:, None])
+
+    def sets(self, prediction: Tensor, limits: Sequence[float]) -> Tensor:
+        """Return the classes with 1 - p within the limit, and always the most probable one."""
+        return (1 - prediction <= limits[0]).scatter(1, prediction.argmax(1, keepdim=True), True)
+
+    def describe_sets(self, sets: Tensor, prediction: Tensor, names: Sequence[str]) -> list[PredictedRow]:
+        """Return the classes of each set, the most probable first."""
+        rows = []
+        for chosen, order in zip(sets.tolist(), prediction.argsort(1, descending=True).tolist(), strict=True):
+            inside = [names[i] for i in order if chosen[i]]
+            rows.append(PredictedRow({"set": "|".join(inside)}, {"set": inside}, ("{" + ", ".join(inside) + "}",)))
+        return rows
 
     def describe(self, prediction: Tensor, names: Sequence[str], top: int = 1) -> list[PredictedRow]:
         """Return the most probable classes with their probabilities."""

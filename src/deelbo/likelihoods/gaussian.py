@@ -57,7 +57,7 @@ class Gaussian(Likelihood):
         tensor([[20.]], dtype=torch.float64)
     """
 
-    name, task, has_classes, scale_free = "gaussian", "regression", False, False
+    name, task, has_classes, scale_free, has_sets = "gaussian", "regression", False, False, True
     learned_titles = {"noise": "learned noise, in standard deviations of the targets"}  # noqa: RUF012 - never changed
     location: Tensor
     spread: Tensor
@@ -193,6 +193,33 @@ class Gaussian(Likelihood):
         """Return mean and standard deviation from averaged moments."""
         mean, square = average.unbind(-1)
         return GaussianPrediction(mean + self.location.cpu(), (square - mean.square()).clamp(min=0).sqrt())
+
+    def tempered(self, prediction: GaussianPrediction, temperature: float) -> GaussianPrediction:
+        """Return the same means with standard deviations times the temperature."""
+        return GaussianPrediction(prediction.mean, temperature * prediction.std)
+
+    def scores(self, prediction: GaussianPrediction, target: Tensor) -> Tensor:
+        """Return the distance of each number from its predicted mean, in predicted standard deviations, [N, K]."""
+        target = target.double().cpu().reshape(len(target), -1)
+        return (target - prediction.mean).abs() / prediction.std
+
+    def sets(self, prediction: GaussianPrediction, limits: Sequence[float]) -> Tensor:
+        """Return for each number the interval of so many standard deviations around its mean."""
+        width = prediction.std * torch.tensor(limits, dtype=torch.float64)
+        return torch.stack([prediction.mean - width, prediction.mean + width], -1)
+
+    def describe_sets(self, sets: Tensor, prediction: GaussianPrediction, names: Sequence[str]) -> list[PredictedRow]:
+        """Return both ends of each interval."""
+        several, rows = len(names) > 1, []
+        for intervals in sets.tolist():
+            columns: dict[str, float] = {}
+            shown = []
+            for name, (low, high) in zip(names, intervals, strict=True):
+                suffix = f"_{name}" if several else ""
+                columns |= {f"low{suffix}": float(f"{low:.6g}"), f"high{suffix}": float(f"{high:.6g}")}
+                shown.append(f"{name} " * several + f"[{low:.4g}, {high:.4g}]")
+            rows.append(PredictedRow(columns, {}, tuple(shown)))
+        return rows
 
     def describe(self, prediction: GaussianPrediction, names: Sequence[str], top: int = 1) -> list[PredictedRow]:
         """Return mean and standard deviation of each number."""

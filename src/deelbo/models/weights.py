@@ -96,30 +96,32 @@ def fold_units(
 
     Args:
         network: The network in eval mode, changed in place.
-        location: What is added to each output.
-        spread: What each output is multiplied with.
+        location: What is added to each output; one number, or one for each output.
+        spread: What each output is multiplied with; as many numbers.
         call: Returns a network's outputs for some inputs; None if no inputs are known.
 
     Returns:
         Whether it was done; if not, the network is as before.
     """
     last, before = _last_linear(network, call)
-    if last is None or last.bias is None or last.out_features != len(location):
+    if last is None or len(location) not in (1, last.out_features) or (last.bias is None and bool(location.any())):
         return False
-    weight, bias = last.weight.detach().clone(), last.bias.detach().clone()
-    location, spread = location.to(bias.device), spread.to(bias.device)
+    weight, bias = last.weight.detach().clone(), None if last.bias is None else last.bias.detach().clone()
+    location, spread = location.to(weight.device), spread.to(weight.device)
     with torch.no_grad():
         last.weight.copy_(spread[:, None] * weight.double())
-        last.bias.copy_(spread * bias.double() + location)
-        if call is None or before is None:
+        error = torch.zeros(1, dtype=torch.float64, device=weight.device)
+        if bias is not None:
+            last.bias.copy_(spread * bias.double() + location)
             error = (last.bias.double() - location - spread * bias.double()).abs()
-        else:
+        if call is not None and before is not None:
             wanted = location + spread * before.double().reshape(len(before), -1)
             error = (call(network).double().reshape(len(before), -1) - wanted).abs()
         if bool((error <= 0.01 * spread).all()):
             return True
         last.weight.copy_(weight)  # another layer follows, or float32 has too few digits for the location
-        last.bias.copy_(bias)
+        if bias is not None:
+            last.bias.copy_(bias)
     return False
 
 

@@ -14,7 +14,11 @@ from deelbo.training.batches import labels_of
 
 
 def assess(
-    result: Result, dataset: ImageSet | TextSet, samples: int = 0, progress: Callable[[int, int], None] | None = None
+    result: Result,
+    dataset: ImageSet | TextSet,
+    samples: int = 0,
+    progress: Callable[[int, int], None] | None = None,
+    temperature: float | None = None,
 ) -> dict[str, Any]:
     """Return metrics and details of single examples for the report, as plain values for JSON.
 
@@ -23,12 +27,22 @@ def assess(
         dataset: Labelled examples, made by the run's reader.
         samples: Number of draws to average; 0 plugs in the mean weights.
         progress: Called after each batch with (done, total).
+        temperature: Temperature instead of the run's own; 1 for the network's plain outputs.
     """
-    prediction, targets = result.predict_dataset(dataset, samples, progress=progress), labels_of(dataset)
+    plain, targets = result.predict_dataset(dataset, samples, progress=progress, temperature=1), labels_of(dataset)
+    prediction = result.tempered(plain, temperature)
+    temperature = result.temperature if temperature is None else temperature
     likelihood = result.likelihood.name
-    details = VIEWS[likelihood].details(prediction, targets, dataset) if likelihood in VIEWS else {}
+    view = VIEWS[likelihood] if likelihood in VIEWS else None  # noqa: SIM401 - a registry raises an error of its own
+    details = {} if view is None else view.details(prediction, targets, dataset)
+    if temperature != 1:
+        details["uncalibrated"] = {
+            "metrics": compute_metrics(likelihood, plain, targets),
+            **({} if view is None else {"calibration": view.calibration(plain, targets)}),
+        }
     return {
         "metrics": compute_metrics(likelihood, prediction, targets),
+        "temperature": temperature,
         "samples": samples,
         "examples": len(targets),
         **details,

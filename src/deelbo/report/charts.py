@@ -80,16 +80,23 @@ def race_chart(history: Sequence[Row], best: float, penalty: str) -> str:
     return finish(figure, axes, "step", "loss, nats per example")
 
 
-def reliability_chart(bins: Sequence[Row], x_title: str = "confidence", y_title: str = "accuracy") -> str:
+def reliability_chart(
+    bins: Sequence[Row], x_title: str = "confidence", y_title: str = "accuracy", *, before: Sequence[Row] | None = None
+) -> str:
     """Draw how often predictions are right against their probability; the area of a dot is its share of the cases.
 
     Args:
         bins: Rows of `reliability`.
         x_title: Title of the horizontal axis.
         y_title: Title of the vertical axis.
+        before: The same rows before calibration, if there was any.
     """
     figure, axes = new_figure()
     axes.plot([0, 1], [0, 1], color=FAINT, linestyle="--", linewidth=1, label="calibrated")
+    if before is not None:
+        old = [row for row in before if row["examples"]]
+        points = [row["confidence"] for row in old], [row["accuracy"] for row in old]
+        axes.plot(*points, color=SERIES[2], marker="x", markersize=5, linewidth=1, label="before calibration")
     filled = [row for row in bins if row["examples"]]
     total = sum(row["examples"] for row in filled)
     x, y = [row["confidence"] for row in filled], [row["accuracy"] for row in filled]
@@ -142,15 +149,38 @@ def residual_chart(points: dict[str, Any], name: str) -> str:
     return finish(figure, axes, f"predicted {name}", "true − predicted", above=2)
 
 
-def coverage_chart(rows: Sequence[Row]) -> str:
-    """Draw the share of targets inside central intervals against the probability of the intervals."""
+def coverage_chart(rows: Sequence[Row], before: Sequence[Row] | None = None) -> str:
+    """Draw the share of targets inside central intervals against the probability of the intervals.
+
+    Args:
+        rows: Probabilities ("level") and shares.
+        before: The same rows before calibration, if there was any.
+    """
     figure, axes = new_figure()
     axes.plot([0, 1], [0, 1], color=FAINT, linestyle="--", linewidth=1, label="calibrated")
+    if before is not None:
+        points = [row["level"] for row in before], [row["share"] for row in before]
+        axes.plot(*points, color=SERIES[2], marker="x", markersize=5, linewidth=1, label="before calibration")
     levels, shares = [row["level"] for row in rows], [row["share"] for row in rows]
     axes.plot(levels, shares, color=SERIES[0], marker="o", markersize=4, label="this model")
     axes.set_xlim(0, 1.03)
     axes.set_ylim(0, 1.03)
     return finish(figure, axes, "probability of the interval", "targets inside")
+
+
+def confidence_chart(shares: dict[str, Sequence[float]]) -> str:
+    """Draw how confident predictions are, for several sets of inputs.
+
+    Args:
+        shares: Shares of the inputs in bins of confidence between 0 and 1, by the name of the inputs.
+    """
+    figure, axes = new_figure()
+    for (name, values), colour in zip(shares.items(), SERIES, strict=False):
+        edges = [i / len(values) for i in range(len(values) + 1)]
+        axes.stairs([100 * value for value in values], edges, color=colour, fill=True, alpha=0.25)
+        axes.stairs([100 * value for value in values], edges, color=colour, label=name, linewidth=1.6)
+    axes.set_xlim(0, 1.03)
+    return finish(figure, axes, "confidence", "inputs, %")
 
 
 def new_figure() -> tuple[Any, Any]:

@@ -9,7 +9,7 @@ from deelbo._extras import require
 from deelbo.data.targets import Targets
 from deelbo.likelihoods import LIKELIHOODS
 from deelbo.metrics import Metric, main_metric, metrics_of
-from deelbo.report.charts import learned_chart, objective_chart, race_chart
+from deelbo.report.charts import confidence_chart, learned_chart, objective_chart, race_chart
 from deelbo.report.views import VIEWS
 from deelbo.run_folder import RunFolder
 from deelbo.training.method import METHODS
@@ -18,18 +18,21 @@ SYMBOLS = {"backbone": "λ (backbone)", "head": "τ (head)"}
 HERE = Path(__file__).parent
 
 
-def write_report(folder: RunFolder, assessment: dict[str, Any] | None = None) -> Path:
+def write_report(
+    folder: RunFolder, assessment: dict[str, Any] | None = None, other: dict[str, Any] | None = None
+) -> Path:
     """Write the report of a finished run.
 
     Args:
         folder: Folder of the run.
         assessment: Results on other test data, instead of those in the folder.
+        other: How confident the run is on inputs of another kind; see `deelbo.report.confidence`.
 
     Returns:
         Path of the page.
     """
     assessment = assessment or folder.read_assessment()
-    facts = _facts(folder.read(), folder.read_history(), assessment)
+    facts = _facts(folder.read(), folder.read_history(), assessment, other)
     return folder.write_report(render("page.html", {"name": folder.path.absolute().name, **facts}))
 
 
@@ -47,7 +50,12 @@ def render(template: str, facts: dict[str, Any], folder: Path = HERE) -> str:
     return environment.get_template(template).render(style=(HERE / "style.css").read_text(encoding="utf-8"), **facts)
 
 
-def _facts(run: dict[str, Any], history: list[dict[str, float]], assessment: dict[str, Any] | None) -> dict[str, Any]:
+def _facts(
+    run: dict[str, Any],
+    history: list[dict[str, float]],
+    assessment: dict[str, Any] | None,
+    other: dict[str, Any] | None = None,
+) -> dict[str, Any]:
     learned, settings, about = run["learned"], run["settings"], run.get("about", {})
     method, likelihood = METHODS[settings["method"]], settings["likelihood"]
     best, scale = learned["learning_rate"], learned["objective_scale"]
@@ -57,6 +65,7 @@ def _facts(run: dict[str, Any], history: list[dict[str, float]], assessment: dic
     model = run.get("model") or {}
     targets = Targets(**model["targets"]) if model else None
     names = targets.names if targets else []
+    unseen = (run.get("calibration") or {}).get("unseen", {})
     return {
         "run": run,
         "settings": {k: v for k, v in {**settings, **about}.items() if v is not None and k not in ("classes", "names")},
@@ -82,6 +91,10 @@ def _facts(run: dict[str, Any], history: list[dict[str, float]], assessment: dic
         "frozen": _frozen(likelihood, run.get("start", {})),
         "search": _search_table(learned["search"], settings["learning_rates"], scale),
         "assessment": assessment,
+        "calibration": run.get("calibration") or {},
+        "uncalibrated": _uncalibrated(likelihood, assessment),
+        "unseen": [(metric.title, metric.show(value)) for metric, value in _metrics(likelihood, {"metrics": unseen})],
+        "other": other and {**other, "chart": confidence_chart({title: other[key] for title, key in _shown(other)})},
         "names": names,
         **(_view(likelihood, assessment, names) if assessment and names else {}),
     }
@@ -89,8 +102,20 @@ def _facts(run: dict[str, Any], history: list[dict[str, float]], assessment: dic
 
 def _metrics(likelihood: str, assessment: dict[str, Any]) -> list[tuple[Metric, float]]:
     """Return the metrics of the assessment; metrics that were added to deelbo after it was made are left out."""
-    values = assessment["metrics"]
+    values = assessment.get("metrics", {})
     return [(metric, values[name]) for name, metric in metrics_of(likelihood).items() if name in values]
+
+
+def _uncalibrated(likelihood: str, assessment: dict[str, Any] | None) -> list[tuple[Metric, float, float]]:
+    """Return the metrics that calibration changed, each before and after."""
+    before = ((assessment or {}).get("uncalibrated") or {}).get("metrics", {})
+    rows = [(metric, before.get(metric.name), value) for metric, value in _metrics(likelihood, assessment or {})]
+    return [(metric, old, new) for metric, old, new in rows if old is not None and old != new]
+
+
+def _shown(other: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return titles and keys of the confidences that the chart of other inputs shows."""
+    return [("test set", "test_shares")] * ("test_shares" in other) + [("other inputs", "shares")]
 
 
 def _frozen(likelihood: str, start: dict[str, Any]) -> tuple[Metric, float] | None:

@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 
 from deelbo.likelihoods import Likelihood
+from deelbo.likelihoods.temperature import held_out_factor
 
 STRENGTHS = torch.logspace(-5, 3, 33, dtype=torch.float64)  # in units of the mean eigenvalue of X^T X
-_GOLDEN = (5**0.5 - 1) / 2
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,7 @@ class Ridge:
         left_out: Outputs for each example, by a layer that was fitted to all others, [examples, outputs].
         nll: Mean negative log-likelihood of the targets under these outputs.
         targets: Targets of the examples.
+        dimension: Effective dimension of the features; see `effective_dimension`.
     """
 
     weight: Tensor
@@ -37,6 +38,22 @@ class Ridge:
     left_out: Tensor
     nll: float
     targets: Tensor
+    dimension: float
+
+
+def effective_dimension(eigenvalues: Tensor, number: int) -> float:
+    r"""Return how many directions features vary in: the participation ratio of their population's covariance.
+
+    With eigenvalues e of X^T X, the ratio P = (sum e)^2 / sum e^2 of a sample of N rows is below that of the
+    population, D_e: for isotropic Gaussian features 1/P = 1/D_e + 1/N, so that D_e = N P / (N - P).
+
+    Args:
+        eigenvalues: Eigenvalues of X^T X, for centred X.
+        number: N, the number of rows.
+    """
+    squares = float(eigenvalues.square().sum())
+    ratio = float(eigenvalues.sum()) ** 2 / squares if squares else 0.0
+    return number * ratio / max(number - ratio, 1.0)
 
 
 @torch.no_grad()
@@ -75,32 +92,11 @@ def fit_ridge(
         leverage = (U.square() @ shrinkage + centred / number).clamp(max=1 - 1e-9)
         fitted = level + U @ (shrinkage[:, None] * rotated)
         left_out = Y - (Y - fitted) / (1 - leverage)[:, None]
-        factor = _best_factor(left_out, targets, likelihood) if likelihood.scale_free else 1.0
+        factor = held_out_factor(left_out, targets, likelihood) if likelihood.scale_free else 1.0
         nll = float(likelihood(factor * left_out, targets))
         if best is None or nll < best[0]:
             best = nll, strength, factor, factor * left_out
     assert best is not None
     nll, strength, factor, left_out = best
     weight = factor * Vt.T @ ((root / (e + strength))[:, None] * rotated)
-    return Ridge(weight.T, factor * level - mean @ weight, left_out, nll, targets)
-
-
-def _best_factor(outputs: Tensor, targets: Tensor, likelihood: Likelihood) -> float:
-    """Return the factor of the outputs with the best likelihood, by golden section over its logarithm."""
-
-    def nll(log_factor: float) -> float:
-        return float(likelihood(outputs * torch.tensor(log_factor).exp().item(), targets))
-
-    low, high = -5.0, 8.0
-    inner = [high - _GOLDEN * (high - low), low + _GOLDEN * (high - low)]
-    values = [nll(inner[0]), nll(inner[1])]
-    while high - low > 0.02:
-        if values[0] < values[1]:
-            high, inner[1], values[1] = inner[1], inner[0], values[0]
-            inner[0] = high - _GOLDEN * (high - low)
-            values[0] = nll(inner[0])
-        else:
-            low, inner[0], values[0] = inner[0], inner[1], values[1]
-            inner[1] = low + _GOLDEN * (high - low)
-            values[1] = nll(inner[1])
-    return float(torch.tensor(0.5 * (low + high)).exp())
+    return Ridge(weight.T, factor * level - mean @ weight, left_out, nll, targets, effective_dimension(e, number))

@@ -45,6 +45,7 @@ class Start:
         likelihood: State of the likelihood at the first step, such as a noise, as plain values.
         frozen_features: Metrics of ridge regression on the frozen network's features, each example being predicted from
             all others; empty if the network does not end with a linear layer.
+        dimension: Effective dimension of these features; None if there are none.
     """
 
     batch_norm: str = ""
@@ -52,6 +53,11 @@ class Start:
     seconds: float = 0.0
     likelihood: dict[str, Any] = field(default_factory=dict)
     frozen_features: dict[str, float] = field(default_factory=dict)
+    dimension: float | None = None
+
+    def pull(self, number: int) -> float:
+        """Return the effective dimensions of the features for each of so many training examples; 1 if unknown."""
+        return 1.0 if self.dimension is None else self.dimension / number
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain values for JSON."""
@@ -119,7 +125,7 @@ class Starter:
                 batch_norm, found, ridge = "batch", anew, other
         batch_norm = "frozen" if batch_norm == "auto" else batch_norm
         self._set(layer, head_start, ridge, found)
-        return Start(batch_norm, head_start, frozen_features=self._metrics(ridge))
+        return Start(batch_norm, head_start, frozen_features=self._metrics(ridge), dimension=ridge.dimension)
 
     def _ridge(self, layer: nn.Linear, found: Found) -> Ridge:
         return fit_ridge(*found, self.likelihood, self.num_outputs, bias=layer.bias is not None)

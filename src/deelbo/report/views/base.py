@@ -32,6 +32,14 @@ class View(Protocol):
             dataset: The test set.
         """
 
+    def calibration(self, prediction: Any, targets: Tensor) -> list[dict[str, float]]:
+        """Return how often predictions are right against how certain they are, as rows of a chart.
+
+        Args:
+            prediction: Predictions for some examples.
+            targets: True targets of the examples.
+        """
+
     def facts(self, assessment: dict[str, Any], names: list[str]) -> dict[str, Any]:
         """Return the charts and tables that the template shows.
 
@@ -59,6 +67,11 @@ def reliability(probabilities: Tensor, happened: Tensor) -> list[dict[str, float
         means = [float(values[inside].double().mean()) if number else 0.0 for values in (probabilities, happened)]
         rows.append({"examples": number, "confidence": means[0], "accuracy": means[1]})
     return rows
+
+
+def before_calibration(assessment: dict[str, Any]) -> list[dict[str, float]] | None:
+    """Return the rows of `View.calibration` for the network's plain outputs, if calibration changed them."""
+    return (assessment.get("uncalibrated") or {}).get("calibration")
 
 
 def shown_example(dataset: ImageSet | TextSet, index: int) -> dict[str, str]:

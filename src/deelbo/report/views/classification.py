@@ -10,8 +10,9 @@ from torch import Tensor
 from deelbo.data.images import ImageSet
 from deelbo.data.texts import TextSet
 from deelbo.report.charts import reliability_chart
-from deelbo.report.views.base import SHOWN, VIEWS, reliability, shown_example
+from deelbo.report.views.base import SHOWN, VIEWS, before_calibration, reliability, shown_example
 
+MOST = 10_000  # largest number of confidences that are kept, to compare those of other inputs with
 WIDEST = 12  # largest number of classes for which the whole confusion matrix is shown
 
 
@@ -21,12 +22,13 @@ class ClassificationView:
     template = "classification.html"
 
     def details(self, prediction: Tensor, targets: Tensor, dataset: ImageSet | TextSet) -> dict[str, Any]:
-        """Return reliability, confusion matrix and the most confident mistakes."""
+        """Return confidences, reliability, confusion matrix and the most confident mistakes."""
         confidences, predicted = prediction.max(1)
         wrong = (predicted != targets).nonzero().flatten()
         worst = wrong[confidences[wrong].argsort(descending=True)][:SHOWN].tolist()
         return {
-            "reliability": reliability(confidences, predicted == targets),
+            "confidences": [round(value, 6) for value in confidences[:MOST].tolist()],
+            "reliability": self.calibration(prediction, targets),
             "confusion": confusion(predicted, targets, prediction.shape[1]),
             "mistakes": [
                 {
@@ -39,6 +41,11 @@ class ClassificationView:
             ],
         }
 
+    def calibration(self, prediction: Tensor, targets: Tensor) -> list[dict[str, float]]:
+        """Return for each bin of confidence how often the most probable class is right."""
+        confidences, predicted = prediction.max(1)
+        return reliability(confidences, predicted == targets)
+
     def facts(self, assessment: dict[str, Any], names: list[str]) -> dict[str, Any]:
         """Return the reliability diagram and the most frequent confusions."""
         pairs = [
@@ -48,7 +55,7 @@ class ClassificationView:
             if i != j and count
         ]
         return {
-            "reliability": reliability_chart(assessment["reliability"]),
+            "reliability": reliability_chart(assessment["reliability"], before=before_calibration(assessment)),
             "confusions": sorted(pairs, key=lambda pair: -pair[2])[:10],
             "matrix": len(names) <= WIDEST,
         }

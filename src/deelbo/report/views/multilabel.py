@@ -10,7 +10,7 @@ from deelbo.data.images import ImageSet
 from deelbo.data.texts import TextSet
 from deelbo.metrics.bernoulli import average_precisions
 from deelbo.report.charts import reliability_chart
-from deelbo.report.views.base import SHOWN, VIEWS, reliability, shown_example
+from deelbo.report.views.base import SHOWN, VIEWS, before_calibration, reliability, shown_example
 
 ROWS = 40  # largest number of labels in the table
 
@@ -28,7 +28,7 @@ class MultilabelView:
         order = confidence[said != have].argsort(descending=True)[:SHOWN]
         precisions = average_precisions(prediction, targets)
         return {
-            "reliability": reliability(prediction, have),
+            "reliability": self.calibration(prediction, targets),
             "labels": [
                 {
                     "examples": int(have[:, k].sum()),
@@ -49,12 +49,19 @@ class MultilabelView:
             ],
         }
 
+    def calibration(self, prediction: Tensor, targets: Tensor) -> list[dict[str, float]]:
+        """Return for each bin of probability how often labels are there."""
+        return reliability(prediction, targets > 0)
+
     def facts(self, assessment: dict[str, Any], names: list[str]) -> dict[str, Any]:
         """Return the reliability diagram and a table of labels, the most frequent first."""
         rows = sorted(zip(names, assessment["labels"], strict=True), key=lambda row: -row[1]["examples"])
         return {
             "reliability": reliability_chart(
-                assessment["reliability"], "probability of a label", "how often it is there"
+                assessment["reliability"],
+                "probability of a label",
+                "how often it is there",
+                before=before_calibration(assessment),
             ),
             "labels": rows[:ROWS],
         }

@@ -13,7 +13,7 @@ from deelbo.data.texts import TextSet
 from deelbo.likelihoods import GaussianPrediction
 from deelbo.likelihoods.gaussian import rounded
 from deelbo.report.charts import coverage_chart, residual_chart, scatter_chart
-from deelbo.report.views.base import SHOWN, VIEWS, shown_example
+from deelbo.report.views.base import SHOWN, VIEWS, before_calibration, shown_example
 
 POINTS = 1000  # largest number of points in a chart
 LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)  # probabilities of central intervals
@@ -31,7 +31,6 @@ class RegressionView:
         scaled = residual / prediction.std.clamp(min=1e-300)
         worst = scaled.abs().amax(1).argsort(descending=True)[:SHOWN].tolist()
         shown = torch.linspace(0, len(rows) - 1, min(POINTS, len(rows))).round().long()
-        widths = [math.sqrt(2) * float(torch.erfinv(torch.tensor(level, dtype=torch.float64))) for level in LEVELS]
         return {
             "points": [
                 {
@@ -42,10 +41,7 @@ class RegressionView:
                 }
                 for k in range(rows.shape[1])
             ],
-            "coverage": [
-                {"level": level, "share": float((scaled.abs() <= width).double().mean())}
-                for level, width in zip(LEVELS, widths, strict=True)
-            ],
+            "coverage": self.calibration(prediction, targets),
             "mistakes": [
                 {
                     "target": rows[i].tolist(),
@@ -57,6 +53,16 @@ class RegressionView:
             ],
         }
 
+    def calibration(self, prediction: GaussianPrediction, targets: Tensor) -> list[dict[str, float]]:
+        """Return how many targets lie inside central intervals."""
+        residual = targets.double().reshape(len(targets), -1) - prediction.mean
+        scaled = residual.abs() / prediction.std.clamp(min=1e-300)
+        rows = []
+        for level in LEVELS:
+            width = math.sqrt(2) * float(torch.erfinv(torch.tensor(level, dtype=torch.float64)))
+            rows.append({"level": level, "share": float((scaled <= width).double().mean())})
+        return rows
+
     def facts(self, assessment: dict[str, Any], names: list[str]) -> dict[str, Any]:
         """Return a scatter plot and residuals for each number, and the coverage of intervals."""
         points = assessment["points"]
@@ -65,7 +71,7 @@ class RegressionView:
                 (name, part["rmse"], scatter_chart(part, name)) for name, part in zip(names, points, strict=True)
             ],
             "residuals": [residual_chart(part, name) for name, part in zip(names, points, strict=True)],
-            "coverage": coverage_chart(assessment["coverage"]),
+            "coverage": coverage_chart(assessment["coverage"], before_calibration(assessment)),
             "mistakes": [{**mistake, "numbers": _numbers(mistake, names)} for mistake in assessment["mistakes"]],
         }
 

@@ -1,0 +1,193 @@
+r"""Calibration by cross-validation: runs on parts of the training set tell how certain the whole run should be.
+
+The training set is divided into K folds. For each, the pretrained network is trained on the others, with the learning
+rate of the run and as many steps, or fewer. Such a network has seen less data and may be trained less far, so its
+logits differ in size from the run's. What is taken over is how wrong the free factor s* is on these data: with the
+factors s*_k of the folds, each from its own training examples, and rho the factor with the best likelihood of all
+left-out outputs s*_k z, the run's factor is rho s* (docs/calibration.md).
+"""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import Dataset, default_collate
+
+from deelbo import events
+from deelbo._head import Head
+from deelbo._seeds import mix, own_randomness
+from deelbo.likelihoods.temperature import training_set_factor
+from deelbo.result import Result
+from deelbo.run_folder import RunFolder
+from deelbo.training.batches import labels_of, prepare
+from deelbo.training.calibration import Calibration, held_out_calibration, outputs_of
+from deelbo.training.device import Execution
+from deelbo.training.method import METHODS
+from deelbo.training.settings import Settings
+from deelbo.training.start import Start
+from deelbo.training_run import TrainingRun, TrainingSets
+
+
+class Part(Dataset):
+    """Some examples of a dataset, collated as the dataset does it.
+
+    Args:
+        whole: The dataset.
+        indices: Indices of the examples.
+    """
+
+    def __init__(self, whole: Dataset, indices: Sequence[int]) -> None:
+        self.whole, self.indices = whole, list(indices)
+        self.collate = getattr(whole, "collate", default_collate)
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    def __getitem__(self, index: int) -> Any:
+        return self.whole[self.indices[index]]
+
+    def prepare(self, indices: Iterable[int]) -> None:
+        """Let the dataset begin to decode examples that will be needed soon."""
+        prepare(self.whole, [self.indices[i] for i in indices])
+
+
+def fold_of_each(strata: Tensor, folds: int, seed: int) -> Tensor:
+    """Return the number of the fold that each example belongs to; classes and folds are as even as they can be.
+
+    Args:
+        strata: Class of each example, or any number that folds should share evenly.
+        folds: Number of folds.
+        seed: Seed of the division.
+    """
+    order = torch.randperm(len(strata), generator=torch.Generator().manual_seed(mix(seed, 5)))
+    order = order[strata[order].sort(stable=True).indices]  # class by class, at random within a class
+    fold = torch.empty(len(strata), dtype=torch.long)
+    fold[order] = torch.arange(len(strata)) % folds
+    return fold
+
+
+@dataclass
+class FoldRuns:
+    """Trains the folds of a finished run.
+
+    Args:
+        result: The finished run.
+        network: A network of the same architecture with the weights that the run started from; it is changed.
+        sets: The training examples of the run.
+        folds: Number of folds.
+        steps: Number of steps of a fold; as many as the run has if None.
+        head: Name of the classifier; found automatically in most networks if None.
+        folder: Folder of the run, in which interrupted folds are continued; None to keep everything in memory.
+        execution: Device and precision.
+        listener: Called with the events of training.
+    """
+
+    result: Result
+    network: nn.Module
+    sets: TrainingSets
+    folds: int
+    steps: int | None = None
+    head: Head = None
+    folder: RunFolder | None = None
+    execution: Execution = field(default_factory=Execution)
+    listener: events.Listener = events.ignore
+
+    def calibrate(self) -> Calibration:
+        """Return the calibration of the run, with scores for prediction sets.
+
+        Raises:
+            ValueError: If there are too few examples, several processes, or a fold's network gives no finite numbers.
+            AllDivergedError: If a fold diverged.
+        """
+        if self.execution.accelerator(None).num_processes > 1:
+            raise ValueError("folds are trained in one process: calibrate the finished run by deelbo calibrate")
+        begin, likelihood = time.perf_counter(), copy.deepcopy(self.result.likelihood)
+        targets = labels_of(self.sets.plain)
+        if len(targets) < 2 * self.folds:
+            raise ValueError(f"folds={self.folds}: there are {len(targets)} training examples, too few for that")
+        if likelihood.needs_targets and likelihood.has_classes:  # class weights; units are known
+            likelihood.fit(targets, len(self.result.names or []) or int(targets.max()) + 1)
+        strata = targets if likelihood.name == "categorical" else torch.zeros(len(targets), dtype=torch.long)
+        fold = fold_of_each(strata, self.folds, self.result.settings.seed)
+        initial = copy.deepcopy(self.network.state_dict())
+        self._announce(len(targets))
+        found = []
+        for k in range(self.folds):
+            self.network.load_state_dict(initial)
+            found.append(self._outputs(k, fold))
+        own = self._factor(self.result, self.sets.plain)
+        outputs = torch.cat([o["factor"] * o["outputs"] for o in found])
+        calibration = held_out_calibration(outputs, torch.cat([o["targets"] for o in found]), likelihood)
+        return replace(
+            calibration,
+            temperature=calibration.temperature / own,
+            source="folds",
+            folds=self.folds,
+            seconds=time.perf_counter() - begin,
+        )
+
+    @property
+    def _transfers(self) -> bool:
+        """Whether outputs have a free factor: there are logits, and they come from training steps."""
+        return self.result.likelihood.scale_free and METHODS[self.result.settings.method].trains
+
+    @property
+    def _settings(self) -> Settings:
+        settings, rate = self.result.settings, self.result.learning_rate
+        steps = settings.steps if self.steps is None else self.steps
+        return replace(settings, learning_rates=(rate,), lr_search="grid", steps=steps)
+
+    def _announce(self, number: int) -> None:
+        size, steps = min(self._settings.batch_size, number), self._settings.steps
+        summary = f"calibration: {self.folds} folds, {steps} steps of {size} each"
+        self.listener(events.TrainingPlanned(summary, self.folds * steps, size))
+
+    def _outputs(self, k: int, fold: Tensor) -> dict[str, Tensor]:
+        """Return outputs and targets of the examples that a fold left out, and the free factor of its network."""
+        settings = self._settings
+        about = {"fold": k, "folds": self.folds, "precision": self.execution.precision}
+        if self.folder is not None and (kept := self.folder.read_fold(k, settings, about)) is not None:
+            return kept
+        inside, outside = (fold != k).nonzero().flatten().tolist(), (fold == k).nonzero().flatten().tolist()
+        sets = TrainingSets(Part(self.sets.augmented, inside), Part(self.sets.plain, inside))
+        folder = None if self.folder is None else self.folder.fold(k)
+        run = TrainingRun(
+            network=self.network,
+            sets=sets,
+            settings=settings,
+            execution=replace(self.execution, log=None),
+            head=self.head,
+            folder=folder,
+            resumed=folder is not None and folder.check(settings, about, self.network.state_dict()),
+            about=about,
+            listener=lambda event: None if isinstance(event, events.Note) else self.listener(event),
+        )
+        trained = run.train()
+        factor = self._factor(trained, sets.plain)
+        outputs, targets = self._outputs_of(trained.model, Part(self.sets.plain, outside))
+        if (units := trained.likelihood.units()) is not None:  # to the units of the run's own outputs
+            location, spread = self.result.likelihood.units() or units
+            outputs = (units[0] + units[1] * outputs.reshape(len(outputs), -1) - location) / spread
+        found = {"outputs": outputs, "targets": targets, "factor": torch.tensor(factor)}
+        if self.folder is not None:
+            self.folder.write_fold(k, settings, about, found)
+        return found
+
+    def _factor(self, result: Result, plain: Dataset) -> float:
+        """Return the free factor of a run, from its own training examples; 1 where nothing is taken over."""
+        if not self._transfers:
+            return 1.0
+        pull = Start(**result.start).pull(result.num_data)
+        return training_set_factor(*self._outputs_of(result.model, plain), result.likelihood, pull)
+
+    def _outputs_of(self, network: nn.Module, dataset: Dataset) -> tuple[Tensor, Tensor]:
+        accelerator = self.execution.accelerator(None)
+        number = len(dataset)  # type: ignore[arg-type]
+        with own_randomness(accelerator.device):
+            return outputs_of(network, dataset, self.result.settings.batch_size, accelerator.autocast, number)

@@ -1,0 +1,75 @@
+r"""How large a network's outputs should be for its probabilities to be right: one factor s = 1 / temperature.
+
+With held-out examples, s is the factor with the best likelihood. Without any, the classifier is taken as a model of its
+own on the features of the pretrained network, whose effective dimension D_e counts its parameters (for each class). As
+the evidence does for a linear model, its prior variance makes the penalty at the fitted weights D_e / 2 in all, which
+grows with s^2:
+
+    s* = argmin over s of  mean NLL(s * outputs) + (D_e / N) s^2 / 2      on the training set, at the mean weights.
+
+docs/calibration.md has the argument, the measurements, and where it is wrong.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from deelbo.likelihoods.base import Likelihood
+
+_GOLDEN = (5**0.5 - 1) / 2
+_SMALLEST, _LARGEST = math.exp(-5), math.exp(8)  # of the factors that are tried
+
+
+def held_out_factor(outputs: Tensor, targets: Tensor, likelihood: Likelihood) -> float:
+    """Return the factor of the outputs with the best likelihood of examples that they were not fitted to.
+
+    Args:
+        outputs: Outputs of the network for these examples.
+        targets: Their targets.
+        likelihood: Likelihood whose outputs are logits.
+    """
+    return _minimise(lambda factor: float(likelihood(factor * outputs, targets)))
+
+
+def training_set_factor(outputs: Tensor, targets: Tensor, likelihood: Likelihood, pull: float = 1.0) -> float:
+    """Return the factor s* of the outputs, from the training set alone.
+
+    Args:
+        outputs: Outputs of the network for its training examples, without augmentation.
+        targets: Their targets.
+        likelihood: Likelihood whose outputs are logits.
+        pull: D_e / N, effective dimensions of the features for each training example.
+
+    Example:
+        >>> import torch
+        >>> from deelbo.likelihoods import Categorical
+        >>> from deelbo.likelihoods.temperature import training_set_factor
+        >>> classes = torch.arange(20) % 4
+        >>> outputs = 12.0 * torch.nn.functional.one_hot(classes)  # every example is fitted with a margin of 12
+        >>> round(1 / training_set_factor(outputs, classes, Categorical()), 1)  # temperature
+        2.7
+    """
+    pull *= likelihood.decisions(outputs)
+    return _minimise(lambda factor: float(likelihood(factor * outputs, targets)) + pull * factor**2 / 2)
+
+
+@torch.no_grad()
+def _minimise(loss: Callable[[float], float]) -> float:
+    """Return the factor with the smallest loss, by golden section over its logarithm."""
+    low, high = math.log(_SMALLEST), math.log(_LARGEST)
+    inner = [high - _GOLDEN * (high - low), low + _GOLDEN * (high - low)]
+    values = [loss(math.exp(inner[0])), loss(math.exp(inner[1]))]
+    while high - low > 0.01:
+        if values[0] < values[1]:
+            high, inner[1], values[1] = inner[1], inner[0], values[0]
+            inner[0] = high - _GOLDEN * (high - low)
+            values[0] = loss(math.exp(inner[0]))
+        else:
+            low, inner[0], values[0] = inner[0], inner[1], values[1]
+            inner[1] = low + _GOLDEN * (high - low)
+            values[1] = loss(math.exp(inner[1]))
+    return math.exp(0.5 * (low + high))

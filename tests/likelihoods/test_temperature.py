@@ -1,0 +1,104 @@
+"""The factor of logits: against slow searches, and where the truth is known."""
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from deelbo.likelihoods import Bernoulli, Categorical, Gaussian
+from deelbo.likelihoods.temperature import held_out_factor, training_set_factor
+
+GRID = torch.linspace(-4, 3, 7001, dtype=torch.float64).exp()
+
+
+def examples(number=60, classes=4, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    logits = 3 * torch.randn(number, classes, generator=generator, dtype=torch.float64)
+    return logits, torch.distributions.Categorical(logits=logits / 2).probs.multinomial(1, generator=generator)[:, 0]
+
+
+def test_held_out_factor_against_a_grid():
+    logits, targets = examples()
+    losses = torch.stack([F.cross_entropy(s * logits, targets) for s in GRID])
+    assert held_out_factor(logits, targets, Categorical()) == pytest.approx(float(GRID[losses.argmin()]), rel=0.01)
+
+
+def test_held_out_factor_of_logits_that_are_twice_too_large():
+    logits, targets = examples(20_000)
+    assert held_out_factor(logits, targets, Categorical()) == pytest.approx(0.5, rel=0.05)
+
+
+@pytest.mark.parametrize("pull", [0.05, 1.0, 3.0])
+def test_training_set_factor_against_a_grid(pull):
+    logits, targets = examples()
+    losses = torch.stack([F.cross_entropy(s * logits, targets) + pull * s**2 / 2 for s in GRID])
+    found = training_set_factor(logits, targets, Categorical(), pull)
+    assert found == pytest.approx(float(GRID[losses.argmin()]), rel=0.01)
+
+
+def test_training_set_factor_of_separated_classes():
+    """All margins are m, so that m e^{-sm} (C-1) / (1 + (C-1) e^{-sm}) = pull s."""
+    margin, classes, pull = 10.0, 5, 0.3
+    targets = torch.arange(20) % classes
+    s = training_set_factor(margin * F.one_hot(targets, classes).double(), targets, Categorical(), pull)
+    others = (classes - 1) * math.exp(-s * margin)
+    assert margin * others / (1 + others) == pytest.approx(pull * s, rel=0.05)
+
+
+def test_several_labels_are_as_many_decisions():
+    """L labels with the same logits have the same factor as one label."""
+    generator = torch.Generator().manual_seed(0)
+    logits = 5 * torch.randn(50, 1, generator=generator)
+    labels = (logits + torch.randn(50, 1, generator=generator) > 0).long()
+    factors = [training_set_factor(logits.expand(-1, n), labels.expand(-1, n), Bernoulli(), 0.5) for n in (1, 4)]
+    assert factors[0] == pytest.approx(factors[1])
+    two = torch.cat([torch.zeros(50, 1), logits], 1)  # one label is two classes
+    assert training_set_factor(two, labels[:, 0], Categorical(), 0.5) == pytest.approx(factors[0])
+
+
+def test_tempered_predictions_are_those_of_divided_outputs():
+    generator = torch.Generator().manual_seed(0)
+    outputs = 4 * torch.randn(7, 3, generator=generator, dtype=torch.float64)
+    for likelihood in (Categorical(), Bernoulli()):
+        plain = likelihood.prediction(likelihood.averageable(outputs))
+        cooled = likelihood.prediction(likelihood.averageable(outputs / 2.5))
+        torch.testing.assert_close(likelihood.tempered(plain, 2.5), cooled)
+        assert likelihood.tempered(plain, 1.0) is plain
+    certain = torch.tensor([[1.0, 0.0]], dtype=torch.float64)
+    torch.testing.assert_close(Categorical().tempered(certain, 2.0), certain)
+    torch.testing.assert_close(Bernoulli().tempered(certain, 2.0), certain)
+    gaussian = Gaussian(noise=0.5)
+    prediction = gaussian.prediction(gaussian.averageable(outputs[:, :1]))
+    wider = gaussian.tempered(prediction, 3.0)
+    torch.testing.assert_close(wider.std, torch.full((7, 1), 1.5, dtype=torch.float64), rtol=1e-6, atol=0)
+    assert wider.mean is prediction.mean
+
+
+def known_truth(number, dimension, seed, steps=300):
+    """Train logistic regression on Gaussian features of a known model; return logits for training and for testing."""
+    generator = torch.Generator().manual_seed(seed)
+    features = torch.randn(number + 4000, dimension, generator=generator, dtype=torch.float64)
+    truth = 3 * torch.randn(dimension, 3, generator=generator, dtype=torch.float64) / dimension**0.5
+    targets = (features @ truth).softmax(1).multinomial(1, generator=generator)[:, 0]
+    weights = torch.zeros(dimension, 3, dtype=torch.float64, requires_grad=True)
+    optimizer = torch.optim.SGD([weights], lr=1.0, momentum=0.9)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        F.cross_entropy(features[:number] @ weights, targets[:number]).backward()
+        optimizer.step()
+    logits = features @ weights.detach()
+    return (logits[:number], targets[:number]), (logits[number:], targets[number:])
+
+
+@pytest.mark.parametrize(("number", "dimension"), [(400, 20), (100, 100), (100, 400), (400, 100)])
+def test_where_the_truth_is_known(number, dimension):
+    """On unstructured features s* is on the right side and recovers a part of the loss, but not all of it: the features
+    of pretrained networks, which it is for, have few directions that matter (docs/calibration.md)."""
+    trained, tested = known_truth(number, dimension, seed=0)
+    likelihood = Categorical()
+    free = min(1.0, training_set_factor(*trained, likelihood, dimension / number))
+    best = held_out_factor(*tested, likelihood)
+    assert best < free < 1
+    as_is, calibrated, least = (float(likelihood(s * tested[0], tested[1])) for s in (1.0, free, best))
+    assert (as_is - calibrated) > 0.3 * (as_is - least)
