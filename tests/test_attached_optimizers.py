@@ -1,12 +1,14 @@
 """Attached loops with all kinds of optimizers, scalers, schedulers and wrappers."""
 
+import io
 import warnings
 
 import pytest
 import torch
 import torch.nn.functional as F
 
-from shared.attached import assert_same_training, explicit, make
+import deelbo
+from shared.attached import assert_same_training, attached, explicit, make
 from shared.cases import Net, batch, copies, same
 
 
@@ -116,13 +118,134 @@ def test_optimizers_with_parameter_names():
         assert len(optimizer.param_groups) == 1
 
 
-def test_closures_are_refused():
+@pytest.mark.parametrize("by_name", [True, False])
+@pytest.mark.parametrize("optimizer_class", [torch.optim.SGD, torch.optim.AdamW])
+def test_closures(optimizer_class, by_name):
+    options = {"optimizer_class": optimizer_class, "weight_decay": 0.0}
+    net, objective, optimizer = make(**options)
+    objective.attach(optimizer)
+    x, y = batch()
+
+    def closure():
+        optimizer.zero_grad()
+        loss = F.cross_entropy(net(x), y)
+        loss.backward()
+        return loss
+
+    losses = [optimizer.step(closure=closure) if by_name else optimizer.step(closure) for _ in range(3)]
+    assert all(float(loss) > 0 for loss in losses)
+    assert_same_training((net, objective), explicit(**options))
+
+
+def test_a_closure_that_fails_leaves_the_mean():
     net, objective, optimizer = make()
+    objective.attach(optimizer)
+    before = copies(net)
+    x, _ = batch()
+
+    def closure():
+        net(x)
+        raise KeyError("in the loss")
+
+    with pytest.raises(KeyError, match="in the loss"):
+        optimizer.step(closure)
+    net.state_dict()
+    assert same(net, before)
+
+
+def test_optimizers_that_call_a_closure_several_times_are_refused():
+    net, objective, _ = make()
     with pytest.raises(ValueError, match="LBFGS"):
         objective.attach(torch.optim.LBFGS(net.parameters()))
+
+
+@pytest.mark.parametrize("scale_update", ["closed-form", "gradient"])
+def test_the_whole_gradient_is_clipped(scale_update):
+    limit = 0.05
+    net, objective, optimizer = make(scale_update=scale_update)
+    objective.attach(optimizer, max_norm=limit)
+    other, reference, other_optimizer = make(scale_update=scale_update)
+    other_optimizer.param_groups[0]["params"].extend(reference.posterior.scale_parameters())
+    x, y = batch()
+    for _ in range(3):
+        optimizer.zero_grad()
+        F.cross_entropy(net(x), y).backward()
+        optimizer.step()
+        other_optimizer.zero_grad()
+        with reference.posterior.sample():
+            F.cross_entropy(other(x), y).backward()
+        reference.backward()
+        norm = torch.nn.utils.clip_grad_norm_(reference.posterior.parameters(), limit)
+        assert norm > 2 * limit  # clipping does something here
+        other_optimizer.step()
+    assert_same_training((net, objective), (other, reference))
+    for wrong in (0, -1.0):
+        with pytest.raises(ValueError, match="max_norm="):
+            make()[1].attach(optimizer, max_norm=wrong)
+
+
+@pytest.mark.parametrize("scale_update", ["closed-form", "gradient"])
+def test_the_state_of_the_optimizer_resumes_everything(scale_update):
+    """A host that saves network and optimizer, and nothing of ours, continues as if it had not stopped."""
+    options = {"scale_update": scale_update, "momentum": 0.9}
+    whole = attached(steps=6, **options)
+    net, objective, optimizer = make(**options)
+    handle = objective.attach(optimizer)
+    x, y = batch()
+
+    def train(steps, net, optimizer):
+        for _ in range(steps):
+            optimizer.zero_grad()
+            F.cross_entropy(net(x), y).backward()
+            optimizer.step()
+
+    train(3, net, optimizer)
+    file = io.BytesIO()
+    torch.save({"net": net.state_dict(), "optimizer": optimizer.state_dict()}, file)
+    handle.remove()
+    assert "deelbo" not in optimizer.state_dict()
+    file.seek(0)
+    saved = torch.load(file, weights_only=True)
+    again, other, other_optimizer = make(**options)
+    for parameter in again.parameters():
+        parameter.data.add_(1.0)  # of another start, as when the network is read from the checkpoint
+    other = deelbo.DataEmphasizedELBO(
+        deelbo.IsotropicPosterior(again, seed=1, scale_update=scale_update), deelbo.priors.l2_sp(again, head="head"), 12
+    )
+    other.attach(other_optimizer)
+    again.load_state_dict(saved["net"])
+    other_optimizer.load_state_dict(saved["optimizer"])
+    train(3, again, other_optimizer)
+    assert_same_training((again, other), whole)
+
+
+def test_state_of_an_optimizer_that_was_not_attached():
+    _, objective, optimizer = make(momentum=0.9)
     objective.attach(optimizer)
-    with pytest.raises(RuntimeError, match="closure"):
-        optimizer.step(lambda: torch.zeros(()))
+    scale = objective.posterior.scale.item()
+    plain = {name: value for name, value in optimizer.state_dict().items() if name != "deelbo"}
+    optimizer.load_state_dict(plain)
+    assert objective.posterior.scale.item() == scale
+
+
+def test_the_scale_has_a_group_of_its_own_where_rates_differ():
+    net, _, _ = make()
+    groups = [
+        {"params": list(net.body.parameters()), "lr": 0.1, "lr_scale": 0.5},
+        {"params": [p for name, p in net.named_parameters() if not name.startswith("body")], "lr": 0.1},
+    ]
+    for scale_update, expected in (("gradient", 3), ("closed-form", 2)):
+        posterior = deelbo.IsotropicPosterior(net, scale_update=scale_update)
+        objective = deelbo.DataEmphasizedELBO(posterior, deelbo.priors.l2_sp(net, head="head"), 12)
+        optimizer = torch.optim.SGD([dict(group) for group in groups])
+        handle = objective.attach(optimizer)
+        assert len(optimizer.param_groups) == expected
+        owner = next(g for g in optimizer.param_groups if any(p is posterior.raw_scale for p in g["params"]))
+        if expected == 3:
+            assert owner["lr"] * owner.get("lr_scale", 1) == 0.1
+            assert len(owner["params"]) == 1
+        handle.remove()
+        assert len(optimizer.param_groups) == 2
 
 
 def test_optimizer_over_a_part_of_the_weights_is_refused():

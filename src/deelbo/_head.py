@@ -21,11 +21,13 @@ def split_head(
 
     Args:
         model: Any network.
-        head: Name of the classifier module or parameter, or several names; found by `find_head` if None.
+        head: Name of the classifier module or parameter, or several names; found by `find_head` if None. An empty list
+            for a network without a new classifier, such as a language model.
         deterministic: Names (or prefixes) of parameters that belong to neither, because they stay point estimates.
 
     Returns:
-        Backbone and head, each by name; the backbone may be empty (a frozen network).
+        Backbone and head, each by name; the backbone may be empty (a frozen network), and the head if it was an empty
+        list.
 
     Raises:
         ValueError: If the head has no trainable parameter; the message names candidates.

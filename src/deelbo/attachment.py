@@ -19,6 +19,8 @@ from deelbo._modules import unwrap
 if TYPE_CHECKING:
     from deelbo.objective import DataEmphasizedELBO
 
+KEY = "deelbo"  # name of the objective's state in the state of the optimizer
+
 
 class Attachment:
     """Handle that `objective.attach(optimizer)` returns; until `remove()` is called, hooks work as follows.
@@ -29,24 +31,35 @@ class Attachment:
       never sees noisy weights. A second backward pass through the same graph uses the same draw again. PyTorch calls no
       hook after a Ctrl-C in the forward pass or an exception in the backward pass: then the means come back with the
       next call of the network, `state_dict()`, `load_state_dict()`, `optimizer.step()` or `remove()`.
-    - `optimizer.step()` first updates the prior variances and adds the gradient of KL / (kappa N).
+    - `optimizer.step()` first updates the prior variances, adds the gradient of KL / (kappa N) and clips the sum; with
+      `optimizer.step(closure)`, as Lightning calls it, all this comes after the closure.
+    - `optimizer.state_dict()` has the objective's state under "deelbo", and `optimizer.load_state_dict()` restores it:
+      what saves and loads the optimizer resumes the scale, the variances, the draws and the prior's mean as well.
 
     The scale is added to the optimizer's first parameter group without weight decay, so that its learning-rate schedule
-    applies to the scale as well.
+    applies to the scale as well. If it is learned by gradient and the groups have different learning rates, it gets a
+    group of its own with the largest of them.
 
     Args:
         objective: Objective to optimize.
         optimizer: Optimizer of the training loop; it must have all the weights of the posterior.
+        max_norm: Largest norm of the whole gradient, with the KL's part, which is clipped at it; None for no limit.
 
     Raises:
-        ValueError: If the optimizer needs closures, or lacks some of the weights.
+        ValueError: If the optimizer calls its closure several times, or lacks some of the weights, or `max_norm` is
+            not positive.
         RuntimeError: If the network is attached already.
     """
 
-    def __init__(self, objective: DataEmphasizedELBO, optimizer: torch.optim.Optimizer) -> None:
+    def __init__(
+        self, objective: DataEmphasizedELBO, optimizer: torch.optim.Optimizer, max_norm: float | None = None
+    ) -> None:
+        if max_norm is not None and not max_norm > 0:
+            raise ValueError(f"max_norm={max_norm}, but it must be positive; None for no limit")
         while isinstance(inner := getattr(optimizer, "optimizer", None), torch.optim.Optimizer):
             optimizer = inner  # unwrap the optimizer of accelerate
         self.objective, self.posterior, self.optimizer = objective, objective.posterior, optimizer
+        self.max_norm = max_norm
         if unwrap(self.posterior.model) in _attached:
             raise RuntimeError("the network is attached already: call remove() of the earlier handle first")
         self._check_optimizer()
@@ -118,8 +131,10 @@ class Attachment:
             return []
         names = [f"posterior.raw_scale.{i}" for i in range(len(scale))]
         group = next((g for g in self.optimizer.param_groups if not g.get("weight_decay")), None)
-        if group is None:
-            group = {**self.optimizer.param_groups[0], "params": list(scale), "weight_decay": 0.0}
+        fastest = max(self.optimizer.param_groups, key=_rate)
+        several = any(_rate(g) != _rate(fastest) for g in self.optimizer.param_groups)
+        if group is None or (several and not self.posterior.scale_in_closed_form):
+            group = {**fastest, "params": list(scale), "weight_decay": 0.0}
             if "param_names" in group:
                 group["param_names"] = names
             self.optimizer.param_groups.append(group)
@@ -148,8 +163,16 @@ class Attachment:
             if module in members:
                 self.pause()
 
-        def before_step(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
-            self._before_step(args, kwargs)
+        def before_step(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> tuple[Any, Any] | None:
+            return self._before_step(args, kwargs)
+
+        def after_saving(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
+            state[KEY] = {name: value.detach().clone() for name, value in self.objective.state_dict().items()}
+
+        def before_loading(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> dict[str, Any]:
+            if KEY in state:
+                self.objective.load_state_dict(state[KEY])
+            return {name: value for name, value in state.items() if name != KEY}
 
         return [
             model.register_forward_pre_hook(_Hook(before_forward)),
@@ -157,6 +180,8 @@ class Attachment:
             *(module.register_state_dict_pre_hook(_Hook(on_state_dict)) for module in members),
             unwrap(model).register_load_state_dict_pre_hook(_Hook(on_state_dict)),
             self.optimizer.register_step_pre_hook(before_step),
+            self.optimizer.register_state_dict_post_hook(after_saving),
+            self.optimizer.register_load_state_dict_pre_hook(before_loading),
         ]
 
     @property
@@ -213,9 +238,22 @@ class Attachment:
         if self._drawn and self.posterior.gradient_marks() != self._marks:
             self.pause()
 
-    def _before_step(self, args: Any, kwargs: Any) -> None:
-        if any(argument is not None for argument in (*args[1:], kwargs.get("closure"))):  # the first is the optimizer
-            raise RuntimeError("optimizer.step(closure) is not supported by attach(): call backward(), then step()")
+    def _before_step(self, args: Any, kwargs: Any) -> tuple[Any, Any] | None:
+        """Add the KL's gradient now, or replace a closure by one that does so at its end."""
+        closure = kwargs.get("closure") or (args[1] if len(args) > 1 else None)  # the first is the optimizer
+        if closure is None:
+            self._finish_gradient()
+            return None
+
+        def closure_with_kl() -> Any:
+            loss = closure()
+            self._finish_gradient()
+            return loss
+
+        rest = {name: value for name, value in kwargs.items() if name != "closure"}
+        return (args[0], closure_with_kl, *args[2:]), rest
+
+    def _finish_gradient(self) -> None:
         self.pause()
         if not self.posterior.collected:
             raise RuntimeError(
@@ -224,8 +262,12 @@ class Attachment:
                 "checkpoint(use_reentrant=True)"
             )
         # A fused optimizer unscales the gradients itself, so the KL's must have the GradScaler's scale too.
-        loss_scale = getattr(self.optimizer, "grad_scale", None)
-        self.objective.add_kl_gradient(1.0 if loss_scale is None else float(loss_scale))
+        grad_scale = getattr(self.optimizer, "grad_scale", None)
+        loss_scale = 1.0 if grad_scale is None else float(grad_scale)
+        self.objective.add_kl_gradient(loss_scale)
+        if self.max_norm is not None:
+            parameters = [p for group in self.optimizer.param_groups for p in group["params"] if p.grad is not None]
+            nn.utils.clip_grad_norm_(parameters, self.max_norm * loss_scale)
 
     # ---- draws ----
 
@@ -246,6 +288,11 @@ class Attachment:
         if self._mean_in_place is not None:
             context, self._mean_in_place = self._mean_in_place, None
             context.__exit__(None, None, None)
+
+
+def _rate(group: dict[str, Any]) -> float:
+    """Return the learning rate of a group of parameters, with timm's factor for its layer."""
+    return float(group.get("lr", 0.0)) * float(group.get("lr_scale", 1.0))
 
 
 _attached: weakref.WeakSet[nn.Module] = weakref.WeakSet()  # networks that are attached now

@@ -119,19 +119,22 @@ class DataEmphasizedELBO(nn.Module):
         self.prior.add_gradient(weight, reuse)
         self.posterior.add_kl_gradient(self.prior.named_groups().values(), weight)
 
-    def attach(self, optimizer: torch.optim.Optimizer) -> Attachment:
+    def attach(self, optimizer: torch.optim.Optimizer, max_norm: float | None = None) -> Attachment:
         """Make an existing training loop optimize this objective, by hooks and without changing the loop.
 
         `Attachment` says what the hooks do.
 
         Args:
             optimizer: Optimizer of the loop; it must have all the weights of the posterior.
+            max_norm: Largest norm of the whole gradient, with the KL's part, which is clipped at it; None for no limit.
+                Clipping in the loop itself would come before the KL's part is added, so leave it out there.
 
         Returns:
             A handle whose `remove()` takes the hooks away again.
 
         Raises:
-            ValueError: If the optimizer needs closures, or lacks some of the weights.
+            ValueError: If the optimizer calls its closure several times, lacks some of the weights, or `max_norm` is
+                not positive.
             RuntimeError: If the network is attached already.
 
         Example:
@@ -151,7 +154,7 @@ class DataEmphasizedELBO(nn.Module):
             >>> prior.variances["all"] != 1.0  # learned
             True
         """
-        return Attachment(self, optimizer)
+        return Attachment(self, optimizer, max_norm)
 
     def kl(self) -> Tensor:
         """Return KL(q || p) at the current prior variances, as a float64 number without a graph."""

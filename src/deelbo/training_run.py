@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import time
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
@@ -30,6 +31,12 @@ from deelbo.training.method import METHODS, Method, MethodInputs
 from deelbo.training.search import MemoryStore, Search, Store
 from deelbo.training.settings import Settings
 from deelbo.training.start import MOST_EXAMPLES, Start, Starter
+
+NEAR_CHANCE = 0.97  # of the loss of guessing
+DOUBTFUL = (
+    "before training, features of this network predicted these labels no better than guessing: if the labels are wrong "
+    "or the task cannot be learned, the probabilities are too certain, and only a calibration by folds would show it"
+)
 
 
 def about_run(settings: Settings, execution: Execution) -> dict[str, Any]:
@@ -278,6 +285,8 @@ class TrainingRun:
         with own_randomness(self._accelerator.device):
             found = outputs_of(network, self.sets.plain, self.settings.batch_size, self._accelerator.autocast)
         calibration = training_set_calibration(*found, likelihood, self._start.pull(self.sets.number))
+        if self._start.frozen_features.get("nll", 0.0) > NEAR_CHANCE * math.log(max(2, self._num_outputs)):
+            self.listener(events.Note(DOUBTFUL))
         return replace(calibration, seconds=time.perf_counter() - begin)
 
 

@@ -25,7 +25,7 @@ def test_search_axes_are_groups_of_the_prior(name, axes):
 
 
 def test_every_prior_is_registered_under_its_own_name():
-    assert PRIORS.names() == ["l2-sp", "l2-zero", "per-layer", "ptyl"]
+    assert PRIORS.names() == ["adapters", "l2-sp", "l2-zero", "per-layer", "ptyl"]
     assert all(PRIORS[name].name == name for name in PRIORS)
 
 
@@ -36,7 +36,7 @@ def test_a_name_may_bring_a_file():
         ("ptyl", "prior='ptyl' needs a file, as in ptyl:FILE"),
         ("ptyl:", "needs a file"),
         ("l2-sp:x", r"prior='l2-sp' takes no file \(x\)"),
-        ("l3", "prior='l3', but it is one of l2-sp, l2-zero, per-layer, ptyl"),
+        ("l3", "prior='l3', but it is one of adapters, l2-sp, l2-zero, per-layer, ptyl"),
     ):
         with pytest.raises(ValueError, match=message):
             make_recipe(prior)

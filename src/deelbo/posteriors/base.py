@@ -115,6 +115,11 @@ class GaussianPosterior(nn.Module, ABC):
         """Device of the first random weight."""
         return self._random[0].device
 
+    @property
+    def scale_in_closed_form(self) -> bool:
+        """Whether the scale is set by the objective; else the optimizer moves it."""
+        return False
+
     def named_parameters(
         self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
     ) -> Iterator[tuple[str, nn.Parameter]]:

@@ -79,6 +79,11 @@ class IsotropicPosterior(GaussianPosterior):
         self.raw_scale = nn.Parameter(torch.tensor(raw, dtype=dtype, device=first.device))
 
     @property
+    def scale_in_closed_form(self) -> bool:
+        """Whether the scale is set by the objective; else the optimizer moves it."""
+        return self.scale_update == "closed-form"
+
+    @property
     def scale(self) -> Tensor:
         """Standard deviation sigma_q of every weight, a positive zero-dimensional tensor."""
         return F.softplus(self.raw_scale)

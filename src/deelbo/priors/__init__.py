@@ -6,10 +6,13 @@
 | L2-SP   | N(mu, lambda I)           | N(0, tau I)      |
 | PTYL    | N(mu, lambda Sigma)       | N(0, tau I)      |
 
+and `adapters` for low-rank adapters (LoRA), whose A is around its start and whose B is around zero.
+
 mu are the weights at the time of the call, so make the prior before training starts.
 """
 
 from deelbo._head import find_head
+from deelbo.priors.adapters import adapters
 from deelbo.priors.base import PRIORS, PriorRecipe, SearchAxis, make_recipe, short_name
 from deelbo.priors.covariance import Covariance, DiagonalPlusLowRank, Identity
 from deelbo.priors.gaussian import GaussianPrior, PriorGroup
@@ -29,6 +32,7 @@ __all__ = [
     "PriorRecipe",
     "SearchAxis",
     "SourcePosterior",
+    "adapters",
     "find_head",
     "l2_sp",
     "l2_zero",

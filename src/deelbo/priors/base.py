@@ -91,6 +91,6 @@ def short_name(prior: str) -> str:
 
 
 def backbone_and_head(backbone: PriorGroup | None, classifier: dict[str, nn.Parameter]) -> GaussianPrior:
-    """Return a prior with a group for the backbone (unless it is frozen) and N(0, tau I) for the classifier."""
+    """Return a prior with a group for the backbone (unless it is frozen) and N(0, tau I) for the classifier, if any."""
     groups = {} if backbone is None else {"backbone": backbone}
-    return GaussianPrior({**groups, "head": PriorGroup(classifier)})
+    return GaussianPrior({**groups, **({"head": PriorGroup(classifier)} if classifier else {})})

@@ -34,7 +34,7 @@ def per_layer(
         groups[layer if layer != "head" else "backbone head"] = PriorGroup(
             weights, mean=list(weights.values()) if start else None
         )
-    return GaussianPrior({**groups, "head": PriorGroup(classifier)})
+    return GaussianPrior({**groups, **({"head": PriorGroup(classifier)} if classifier else {})})
 
 
 @PRIORS.register("per-layer", "like l2-sp, with a variance for every layer")
