@@ -240,3 +240,17 @@ def test_importance_weights_of_huge_magnitude_are_stable():
 def test_objective_offers_the_posteriors_parameters():
     _, objective = make()
     assert {id(p) for p in objective.parameters()} == {id(p) for p in objective.posterior.parameters()}
+
+
+def test_summary_changes_nothing_and_has_the_optimal_variances():
+    net, objective = make()
+    for parameter in net.parameters():
+        parameter.data += 0.1
+    before = objective.prior.variances
+    summary = objective.summary()
+    assert objective.prior.variances == before
+    objective.prior.update_variances(objective.posterior)
+    for name, value in objective.prior.variances.items():
+        assert summary[f"variance_{name}"] == pytest.approx(value)
+    assert summary["scale"] == pytest.approx(objective.posterior.scale.item())
+    assert summary["kl"] == pytest.approx(float(objective.kl()) / (objective.kappa * objective.num_data))

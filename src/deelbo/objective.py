@@ -160,6 +160,24 @@ class DataEmphasizedELBO(nn.Module):
         """Return KL(q || p) at the current prior variances, as a float64 number without a graph."""
         return self.prior.kl(self.posterior)
 
+    def summary(self) -> dict[str, float]:
+        """Return what is learned, for logs: variances at their optimum for the present weights, scale, kappa, KL.
+
+        Returns:
+            "variance_GROUP" for each group, "scale" (its mean, if there are several), "kappa", and "kl", which is
+            KL / (kappa N). Nothing is changed by it.
+        """
+        kept = self.prior.variances
+        self.prior.update_variances(self.posterior)
+        try:
+            variances = {f"variance_{name}": value for name, value in self.prior.variances.items()}
+            kl = float(self.kl()) / (self.kappa * self.num_data)
+        finally:
+            self.prior.set_variances(kept)
+        log_scale = sum(self.posterior.log_det(group) for group in self.prior.named_groups().values())
+        scale = math.exp(0.5 * log_scale / self.posterior.num_params)
+        return {**variances, "scale": scale, "kappa": self.kappa, "kl": kl}
+
     def value(self, log_likelihood: Tensor | float) -> Tensor:
         """Return J = kappa * log_likelihood - KL.
 

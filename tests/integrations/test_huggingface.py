@@ -15,6 +15,7 @@ from torch.utils.data import Dataset
 
 import deelbo
 from deelbo.integrations import huggingface
+from shared.pictures import tiny_bert
 
 pytestmark = [
     pytest.mark.slow,
@@ -177,6 +178,34 @@ def test_adapters_of_a_language_model(tmp_path):
     assert all(0 < value < 1 for value in handle.objective.prior.variances.values())
 
 
+def test_supervised_fine_tuning_by_trl(tmp_path):
+    trl, datasets = pytest.importorskip("trl"), pytest.importorskip("datasets")
+    texts = Texts(tokens=True)
+    rows = [{"input_ids": i.tolist(), "labels": y.tolist()} for i, y in zip(texts.ids, texts.labels, strict=True)]
+    usual = arguments(tmp_path, gradient_accumulation_steps=3).to_dict()
+    names = ("per_device_train_batch_size", "num_train_epochs", "learning_rate", "optim", "logging_steps", "use_cpu")
+    args = trl.SFTConfig(
+        str(tmp_path),
+        dataset_kwargs={"skip_prepare_dataset": True},
+        eos_token=None,
+        bf16=False,
+        report_to=[],
+        save_strategy="no",
+        gradient_accumulation_steps=3,
+        **{name: usual[name] for name in names},
+    )
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tiny_bert(tmp_path / "bert"))
+    data = datasets.Dataset.from_list(rows)
+    trainer = trl.SFTTrainer(model=gpt(), args=args, train_dataset=data, processing_class=tokenizer)
+    handle = huggingface.attach(trainer)
+    assert handle.objective.num_data == 36
+    trainer.train()
+    assert trainer.loss_is_scaled_for_ga is True
+    last = [row for row in trainer.state.log_history if "loss" in row][-1]
+    assert 0 < last["deelbo/kl"] < 10
+    assert last["deelbo/variance_backbone"] > 0
+
+
 def test_classifiers_ignore_the_number_of_items(tmp_path):
     trainer, _ = attached(tmp_path, gradient_accumulation_steps=3)
     trainer.train()
@@ -308,7 +337,8 @@ def test_killed_and_resumed_is_uninterrupted(tmp_path):
     case.write_text(Path(__file__).read_text())
 
     def run(out, at, resume):
-        code = KILLED.format(path=[str(tmp_path)], at=at, out=str(tmp_path / out), resume=resume)
+        path = [str(tmp_path), str(Path(__file__).parents[1])]
+        code = KILLED.format(path=path, at=at, out=str(tmp_path / out), resume=resume)
         return subprocess.run(
             [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, check=False
         )

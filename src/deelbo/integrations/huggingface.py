@@ -63,21 +63,11 @@ class TrainerAttachment:
             self.trainer.loss_is_scaled_for_ga = loss_uses_item_count(self.trainer)
         return optimizer
 
-    def learned(self) -> dict[str, float]:
-        """Return the learned values under the names of the Trainer's log."""
-        emphasis = self.objective.kappa * self.objective.num_data
-        variances = {f"deelbo/variance_{name}": value for name, value in self.objective.prior.variances.items()}
-        return {
-            **variances,
-            "deelbo/scale": torch.as_tensor(self.objective.posterior.scale).item(),
-            "deelbo/kappa": self.objective.kappa,
-            "deelbo/kl": float(self.objective.kl()) / emphasis,
-        }
-
     def _log_with_learned(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
         if "loss" in logs:  # of training, not of an evaluation
-            learned = self.learned()
-            logs.update(learned, **{"deelbo/objective": -(float(logs["loss"]) + learned["deelbo/kl"])})
+            learned = self.objective.summary()
+            logs.update({f"deelbo/{name}": value for name, value in learned.items()})
+            logs["deelbo/objective"] = -(float(logs["loss"]) + learned["kl"])
         self._log(logs, *args, **kwargs)
 
 
