@@ -9,7 +9,10 @@ from torch.utils.data import TensorDataset
 import deelbo
 from deelbo import events
 from deelbo.folds import FoldRuns, Part, fold_of_each
+from deelbo.likelihoods import Categorical
+from deelbo.likelihoods.temperature import held_out_factor
 from deelbo.run_folder import RunFolder
+from deelbo.training.calibration import SPREAD
 from deelbo.training.device import Execution
 from deelbo.training_run import TrainingSets
 
@@ -99,6 +102,69 @@ def test_numbers_get_the_noise_of_unseen_targets():
     assert float(((low <= truth) & (truth <= high)).double().mean()) == pytest.approx(0.8, abs=0.12)
 
 
+def test_numbers_of_a_fold_are_in_the_units_of_the_run(monkeypatch):
+    """Each fold standardises by its own targets; what it predicts is compared in the user's units."""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(30, 3, generator=generator)
+    data = TensorDataset(x, 50 + 7 * x[:, :1].exp())
+    model = torch.nn.Sequential(torch.nn.Linear(3, 1))
+    result = deelbo.finetune(copy.deepcopy(model), data, head="0", **FAST)
+    runs = FoldRuns(result, copy.deepcopy(model), TrainingSets(data, data), 3, head="0", execution=Execution("cpu"))
+    fold = fold_of_each(torch.zeros(30, dtype=torch.long), 3, result.settings.seed)
+    found = runs._outputs(0, fold)
+    rest = torch.utils.data.Subset(data, (fold != 0).nonzero().flatten().tolist())
+    by_hand = deelbo.finetune(copy.deepcopy(model), rest, head="0", **FAST)
+    mean = result.likelihood.prediction(result.likelihood.averageable(found["outputs"])).mean
+    torch.testing.assert_close(mean, by_hand.predict(x[fold == 0]).mean, rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("steps", [None, 20])
+def test_what_is_taken_over_is_how_wrong_the_free_factor_is(steps):
+    """T = 1 / (rho s*), with rho from outputs that are scaled by each fold's own s*."""
+    data = classes()
+    result = deelbo.finetune(network(), data, head="2", **{**FAST, "steps": 400})
+    runs = FoldRuns(result, network(), TrainingSets(data, data), 3, steps, head="2", execution=Execution("cpu"))
+    fold = fold_of_each(data.tensors[1], 3, result.settings.seed)
+    found = []
+    for k in range(3):
+        runs.network.load_state_dict(network().state_dict())
+        found.append(runs._outputs(k, fold))
+    assert {float(part["factor"]) for part in found} != {1.0} or steps
+    outputs = torch.cat([part["factor"] * part["outputs"] for part in found])
+    rho = held_out_factor(outputs, torch.cat([part["targets"] for part in found]), Categorical(), 1.0, SPREAD)
+    assert result.temperature > 1.05  # the run's own 1 / s*
+    runs.network.load_state_dict(network().state_dict())
+    assert runs.calibrate().temperature == pytest.approx(result.temperature / rho, rel=0.02)
+
+
+def test_class_weights_after_loading(tmp_path):
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(60, 4, generator=generator)
+    data = TensorDataset(x, (x[:, 0] > 1).long())
+    options = {**FAST, "class_weights": "balanced", "steps": 200}
+    whole = deelbo.finetune(network(), data, head="2", out=tmp_path / "whole", calibrate="folds=3", **options)
+    deelbo.finetune(network(), data, head="2", out=tmp_path / "run", **options)
+    again = deelbo.finetune(network(), data, head="2", out=tmp_path / "run", calibrate="folds=3", **options)
+    assert again.temperature == pytest.approx(whole.temperature)
+
+
+def test_folds_start_from_the_pretrained_network_or_not_at_all(tmp_path):
+    """The same object, trained by the first call, is not what folds start from; nor are other examples."""
+    data, model = classes(), network()
+    deelbo.finetune(model, data, head="2", out=tmp_path / "run", **FAST)
+    other = TensorDataset(data.tensors[0], 1 - data.tensors[1])
+    for net, examples in ((model, data), (network(), other)):
+        with pytest.raises(ValueError, match="other weights or other examples"):
+            deelbo.finetune(net, examples, head="2", out=tmp_path / "run", calibrate="folds=3", **FAST)
+
+
+def test_labels_that_do_not_count():
+    data = classes()
+    data.tensors[1][::7] = -100
+    result = deelbo.finetune(network(), data, head="2", calibrate="folds=3", **FAST)
+    assert result.calibration.examples == int((data.tensors[1] >= 0).sum())
+
+
 def test_an_interrupted_calibration_goes_on(tmp_path):
     data = classes()
     whole = deelbo.finetune(network(), data, head="2", out=tmp_path / "whole", calibrate="folds=3", **FAST)
@@ -143,11 +209,10 @@ def test_folds_of_other_settings_are_trained_again(tmp_path):
         assert sum(isinstance(event, events.StepTaken) for event in seen) == trained
 
 
-def test_too_few_examples():
-    data = classes(8)
-    result = deelbo.finetune(network(), data, head="2", **FAST)
+def test_too_few_examples_are_refused_before_training(tmp_path):
     with pytest.raises(ValueError, match="too few"):
-        FoldRuns(result, network(), TrainingSets(data, data), 5, head="2").calibrate()
+        deelbo.finetune(network(), classes(8), head="2", out=tmp_path / "run", calibrate="folds=5", **FAST)
+    assert not (tmp_path / "run" / "run.json").exists()
 
 
 def test_a_probe_is_calibrated_by_folds_too():

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 import warnings
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
 from deelbo import events
-from deelbo._head import Head
-from deelbo.folds import FoldRuns
+from deelbo._head import Head, split_head
+from deelbo._seeds import own_randomness
+from deelbo.folds import FoldRuns, check_folds
 from deelbo.likelihoods import recognise_likelihood
 from deelbo.result import Result, load
 from deelbo.run_folder import RunFolder
-from deelbo.training.batches import kind_of
+from deelbo.training.batches import kind_of, labels_of
 from deelbo.training.calibration import parse_calibration
 from deelbo.training.device import Execution
 from deelbo.training.settings import settings_for
@@ -93,8 +96,12 @@ def finetune(
             stacklevel=2,
         )
     before = copy.deepcopy(network) if folds else None
+    if folds:
+        check_folds(folds, sets.number, execution)
     chosen = settings_for(kind_of(few.inputs), recognised, settings)
     about = {"head": head, **about_run(chosen, execution), "num_data": sets.number}
+    if folder is not None:
+        about["start_hash"] = _start_hash(network, head, sets)
     with ExitStack() as locks:
         resumed = trained = False
         with accelerator.main_process_first():
@@ -118,11 +125,31 @@ def finetune(
         result = load(folder.path, network) if folder is not None and trained else run.train()
         if folds and before is not None:
             result.calibration = FoldRuns(
-                result, before, sets, folds, head=head, folder=folder, execution=execution, listener=listener
+                result,
+                before,
+                sets,
+                folds,
+                head=head,
+                folder=folder,
+                execution=execution,
+                listener=listener,
+                start_hash=about.get("start_hash", ""),
             ).calibrate()
             if folder is not None and accelerator.is_main_process:
                 folder.write_calibration(result.calibration.as_dict(), result.calibration.scores)
         return result
+
+
+def _start_hash(network: nn.Module, head: Head, sets: TrainingSets) -> str:
+    """Return a hash of the weights outside the classifier, which may be new at each call, and of all targets."""
+    digest = hashlib.sha256()
+    with own_randomness(torch.device("cpu")):
+        targets = labels_of(sets.plain)
+    backbone = split_head(network, head)[0]
+    for name, value in {**{n: p.detach() for n, p in backbone.items()}, "targets": targets}.items():
+        digest.update(name.encode())
+        digest.update(value.cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()[:16]
 
 
 def _maybe_labels(targets: Tensor) -> bool:

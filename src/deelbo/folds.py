@@ -72,6 +72,23 @@ def fold_of_each(strata: Tensor, folds: int, seed: int) -> Tensor:
     return fold
 
 
+def check_folds(folds: int, number: int, execution: Execution) -> None:
+    """Refuse folds that cannot be trained, before anything is trained.
+
+    Args:
+        folds: Number of folds.
+        number: Number of training examples.
+        execution: Device and precision, which know the number of processes.
+
+    Raises:
+        ValueError: If there are too few examples, or several processes.
+    """
+    if number < 2 * folds:
+        raise ValueError(f"folds={folds}: there are {number} training examples, too few for that")
+    if execution.accelerator(None).num_processes > 1:
+        raise ValueError("folds are trained in one process: calibrate the finished run by deelbo calibrate")
+
+
 @dataclass
 class FoldRuns:
     """Trains the folds of a finished run.
@@ -86,6 +103,7 @@ class FoldRuns:
         folder: Folder of the run, in which interrupted folds are continued; None to keep everything in memory.
         execution: Device and precision.
         listener: Called with the events of training.
+        start_hash: Hash of the weights and examples that the run started from, so that folds of others are not used.
     """
 
     result: Result
@@ -97,6 +115,7 @@ class FoldRuns:
     folder: RunFolder | None = None
     execution: Execution = field(default_factory=Execution)
     listener: events.Listener = events.ignore
+    start_hash: str = ""
 
     def calibrate(self) -> Calibration:
         """Return the calibration of the run, with scores for prediction sets.
@@ -105,13 +124,10 @@ class FoldRuns:
             ValueError: If there are too few examples, several processes, or a fold's network gives no finite numbers.
             AllDivergedError: If a fold diverged.
         """
-        if self.execution.accelerator(None).num_processes > 1:
-            raise ValueError("folds are trained in one process: calibrate the finished run by deelbo calibrate")
-        begin, likelihood = time.perf_counter(), copy.deepcopy(self.result.likelihood)
+        check_folds(self.folds, self.sets.number, self.execution)
+        begin, likelihood = time.perf_counter(), self.result.likelihood
         targets = labels_of(self.sets.plain)
-        if len(targets) < 2 * self.folds:
-            raise ValueError(f"folds={self.folds}: there are {len(targets)} training examples, too few for that")
-        if likelihood.needs_targets and likelihood.has_classes:  # class weights; units are known
+        if likelihood.needs_targets and likelihood.has_classes:  # class weights, which a run from a folder has not
             likelihood.fit(targets, len(self.result.names or []) or int(targets.max()) + 1)
         strata = targets if likelihood.name == "categorical" else torch.zeros(len(targets), dtype=torch.long)
         fold = fold_of_each(strata, self.folds, self.result.settings.seed)
@@ -151,7 +167,7 @@ class FoldRuns:
     def _outputs(self, k: int, fold: Tensor) -> dict[str, Tensor]:
         """Return outputs and targets of the examples that a fold left out, and the free factor of its network."""
         settings = self._settings
-        about = {"fold": k, "folds": self.folds, "precision": self.execution.precision}
+        about = {"fold": k, "folds": self.folds, "precision": self.execution.precision, "start_hash": self.start_hash}
         if self.folder is not None and (kept := self.folder.read_fold(k, settings, about)) is not None:
             return kept
         inside, outside = (fold != k).nonzero().flatten().tolist(), (fold == k).nonzero().flatten().tolist()
@@ -180,11 +196,14 @@ class FoldRuns:
         return found
 
     def _factor(self, result: Result, plain: Dataset) -> float:
-        """Return the free factor of a run, from its own training examples; 1 where nothing is taken over."""
+        """Return the free factor of a run, from its own training examples; 1 where nothing is taken over.
+
+        Like the free temperature it never makes more certain: a run that is far from fitting its examples is as it is.
+        """
         if not self._transfers:
             return 1.0
         pull = Start(**result.start).pull(result.num_data)
-        return training_set_factor(*self._outputs_of(result.model, plain), result.likelihood, pull)
+        return min(1.0, training_set_factor(*self._outputs_of(result.model, plain), result.likelihood, pull))
 
     def _outputs_of(self, network: nn.Module, dataset: Dataset) -> tuple[Tensor, Tensor]:
         accelerator = self.execution.accelerator(None)

@@ -8,7 +8,7 @@ import math
 import platform
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -185,8 +185,17 @@ class Result:
             >>> result.predict_sets(x[:5]).shape
             torch.Size([5, 2])
         """
-        limits = self.calibration.limits(alpha)
-        return self.likelihood.sets(self.predict(inputs), limits)
+        return self.likelihood.sets(self.predict(inputs), self.limits(alpha))
+
+    def limits(self, alpha: float) -> list[float]:
+        """Return the largest scores that prediction sets include; see `Calibration.limits`.
+
+        Raises:
+            ValueError: If there are no prediction sets for the task, or no unseen examples were predicted.
+        """
+        if not self.likelihood.has_sets:
+            raise ValueError(f"there are no prediction sets for the task {self.likelihood.task}")
+        return self.calibration.limits(alpha)
 
     def evaluate(
         self, dataset: Dataset, samples: int = 0, batch_size: int = 64, *, temperature: float | None = None
@@ -376,8 +385,13 @@ def _restore(folder: RunFolder, run: dict[str, Any], model: nn.Module | None) ->
         speed=run["speed"],
         reader=reader,
         start=run.get("start", {}),
-        calibration=Calibration(**run.get("calibration", {}), scores=folder.read_scores()),
+        calibration=_calibration(folder, run.get("calibration") or {}),
     )
+
+
+def _calibration(folder: RunFolder, stored: dict[str, Any]) -> Calibration:
+    calibration = Calibration(**stored)
+    return replace(calibration, scores=folder.read_scores(calibration.temperature))
 
 
 def restore_likelihood(likelihood: Likelihood, state: Mapping[str, Any]) -> None:

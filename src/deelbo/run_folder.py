@@ -34,7 +34,7 @@ from deelbo.training.settings import Settings
 SCHEMA = 3  # version of the format of run.json
 _CHECKPOINT = re.compile(r"(initial|learning-rate-.+)\.safetensors|\..+\.part")
 # A run may be continued after its data were moved: only their content must be the same.
-_NOT_COMPARED = ("data", "data_dir", "text_column", "label_column")
+_NOT_COMPARED = ("data", "data_dir", "text_column", "label_column", "start_hash")
 
 
 class RunFolder:
@@ -114,10 +114,13 @@ class RunFolder:
         path = self.path / "assessment.json"
         return read_json(path) if path.is_file() else None
 
-    def read_scores(self) -> Tensor | None:
-        """Read how unusual unseen examples are, if the run was calibrated by such examples."""
+    def read_scores(self, temperature: float) -> Tensor | None:
+        """Read how unusual unseen examples are at a temperature, if the run was calibrated by such examples."""
         path = self.path / "held_out.safetensors"
-        return read_tensors(path)[0]["scores"] if path.is_file() else None
+        if not path.is_file():
+            return None
+        tensors, notes = read_tensors(path)
+        return tensors["scores"] if notes.get("temperature") == temperature else None
 
     # ---- whether a run may begin or continue ----
 
@@ -145,10 +148,21 @@ class RunFolder:
             folds: Number of folds that are wanted; 0 or None for none.
             settings: Settings of the run.
             about: Further facts about the run, compared where both runs have them.
+
+        Raises:
+            ValueError: If it does, but started from other weights or examples.
         """
         if not folds or self.status not in ("trained", "finished") or self.differences(settings, about):
             return False
-        return (self.read().get("calibration") or {}).get("folds") != folds
+        run = self.read()
+        if (run.get("calibration") or {}).get("folds") == folds:
+            return False
+        if run["about"].get("start_hash") != about.get("start_hash"):
+            raise ValueError(
+                f"the run in {self.path} started from other weights or other examples than are given now: its folds "
+                "need the pretrained network, not the trained one, and the same training set"
+            )
+        return True
 
     def check(self, settings: Settings, about: Mapping[str, Any], weights: Mapping[str, Tensor]) -> bool:
         """Return True if there is an unfinished run of these settings to continue, and False if a new one may begin.
@@ -256,10 +270,12 @@ class RunFolder:
             calibration: Entries of `run.json`.
             scores: How unusual unseen examples are, if some were predicted.
         """
-        (self.path / "held_out.safetensors").unlink(missing_ok=True)
-        if scores is not None:
-            write_tensors(self.path / "held_out.safetensors", {"scores": scores})
+        path = self.path / "held_out.safetensors"
+        if scores is not None:  # with the temperature, so that after a crash they are not taken for those of another
+            write_tensors(path, {"scores": scores}, {"temperature": calibration["temperature"]})
         self._write_run({**self.read(), "calibration": dict(calibration)})
+        if scores is None:
+            path.unlink(missing_ok=True)
         shutil.rmtree(self.path / "folds", ignore_errors=True)
 
     def fold(self, number: int) -> RunFolder:

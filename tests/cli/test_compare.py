@@ -210,8 +210,7 @@ def _lines(records):
 def test_ctrl_c_keeps_what_is_finished(tmp_path):
     words, log = command(tmp_path, "--methods", "elbo,la-lml", "--steps", "400"), tmp_path / "log"
     process = processes.command(words, log=log)
-    assert processes.wait_until(lambda: _lines(tmp_path / "out" / "records"), process)
-    time.sleep(0.3)
+    assert processes.wait_until(lambda: list((tmp_path / "out" / "records" / "work").glob("*/run.json")), process)
     assert process.kill(signal.SIGINT) == 130
     error = log.read_text()
     assert "the same command continues" in error

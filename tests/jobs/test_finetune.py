@@ -85,9 +85,7 @@ def test_a_run_killed_between_training_and_report_is_completed(tmp_path):
         (run / name).unlink()
     before = digest(run)
     _, again = train(folder, FAST, run, notes.append)
-    assert any(
-        "only its test results and report are made" in note.text for note in notes if isinstance(note, events.Note)
-    )
+    assert any("is trained already; the rest is made" in note.text for note in notes if isinstance(note, events.Note))
     assert again == pytest.approx(metrics)
     assert digest(run) == before
     assert (run / "report.html").read_text() == report

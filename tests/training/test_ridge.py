@@ -6,7 +6,7 @@ import torch.nn.functional as F
 
 from deelbo.likelihoods import Bernoulli, Categorical, Gaussian
 from deelbo.training import ridge as module
-from deelbo.training.ridge import fit_ridge
+from deelbo.training.ridge import effective_dimension, fit_ridge
 
 
 def data(number=30, size=6, classes=3):
@@ -79,3 +79,17 @@ def test_features_that_say_nothing_give_the_shares_of_the_classes():
     found = fit_ridge(torch.ones(20, 3), labels, Categorical(), 2)
     assert found.weight.abs().max() == 0
     assert found.left_out.argmax(1).tolist() == [0] * 20
+
+
+def test_the_effective_dimension_is_that_of_the_population():
+    """Isotropic Gaussian features have as many dimensions as they have, however few rows there are."""
+    generator = torch.Generator().manual_seed(0)
+    for number, dimension in ((20, 50), (32, 384), (60, 100), (1000, 20)):
+        found = []
+        for _ in range(20):
+            features = torch.randn(number, dimension, generator=generator, dtype=torch.float64)
+            eigenvalues = torch.linalg.svdvals(features - features.mean(0)).square()
+            found.append(effective_dimension(eigenvalues, number))
+        assert sum(found) / len(found) == pytest.approx(dimension, rel=0.15)
+    ridge = fit_ridge(features + 100, torch.arange(1000) % 2, Categorical(), 2, bias=False)
+    assert ridge.dimension == pytest.approx(20, rel=0.1)  # features are centred for it

@@ -50,7 +50,7 @@ def test_settings_of_other_methods_are_refused_with_their_owner():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"prior": "l2"}, "prior='l2', but it is one of l2-sp"),
+        ({"prior": "l2"}, "prior='l2', but it is one of adapters, l2-sp"),
         ({"prior": "l2-sp:file"}, "takes no file"),
         ({"prior": "ptyl"}, "needs a file"),
         ({"optimizer": "adam"}, "optimizer='adam', but it is one of adamw, sgd"),

@@ -6,6 +6,8 @@ import shlex
 import sys
 from typing import Annotated
 
+import typer
+
 from deelbo.cli import options
 from deelbo.cli.progress import RunProgress
 from deelbo.cli.wording import shown_number
@@ -27,6 +29,12 @@ def calibrate(
     held_out: Annotated[
         options.Text, options.option("Labelled data that the run was not trained on, to calibrate by instead.")
     ] = None,
+    training_set: Annotated[
+        bool,
+        typer.Option(
+            "--training-set", help="Calibrate by the training set alone, also in place of folds or held-out data."
+        ),
+    ] = False,
     data: Annotated[
         options.Text, options.option("The data that the run was trained on, if they have moved.", panel=options.DATA)
     ] = None,
@@ -41,7 +49,7 @@ def calibrate(
     with RunProgress(quiet) as progress:
         try:
             calibration, assessment = calibrate_job(
-                run, Source(folds, fold_steps, held_out), data, device=device, listener=progress
+                run, Source(folds, fold_steps, held_out, training_set), data, device=device, listener=progress
             )
         except KeyboardInterrupt:
             again = shlex.join(["deelbo", *sys.argv[1:]])

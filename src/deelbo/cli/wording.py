@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection
 
 # How messages write an argument: train_size=500, task='regression'.
-_ARGUMENT = re.compile(r"""\b([a-z][a-z_]*)=('[^']*'|"[^"]*"|[^\s,;:()]+)""")
+_ARGUMENT = re.compile(r"""(?<!--calibrate )\b([a-z][a-z_]*)=('[^']*'|"[^"]*"|[^\s,;:()]+)""")
 
 
 def shown_number(value: float) -> str:

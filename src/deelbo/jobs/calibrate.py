@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+import hashlib
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -33,16 +33,20 @@ class Source:
         folds: Number of runs on parts of the training set.
         fold_steps: Number of steps of each of them; as many as the run has if None.
         held_out: Labelled data that the run was not trained on, as for `deelbo evaluate`.
+        training_set: Whether the training set alone may take the place of a calibration by unseen examples.
 
     Raises:
-        ValueError: If the two contradict each other, or a number is too small.
+        ValueError: If they contradict each other, or a number is too small.
     """
 
     folds: int | None = None
     fold_steps: int | None = None
     held_out: str | None = None
+    training_set: bool = False
 
     def __post_init__(self) -> None:
+        if self.training_set and (self.folds is not None or self.held_out is not None):
+            raise ValueError("training_set=True contradicts folds and held-out data: choose one of them")
         if self.held_out is not None and self.folds is not None:
             raise ValueError(f"folds={self.folds} contradicts held_out={self.held_out!r}: choose one of them")
         if self.folds is not None and self.folds < 2:
@@ -75,6 +79,7 @@ def calibrate_job(
         ValueError: If the run is unfinished, or its training data are not found or have changed.
     """
     folder = RunFolder(run)
+    folder.read_finished()  # before the lock makes a folder
     with folder.lock():
         result, about = load(run), folder.read().get("about", {})
         if result.reader is None or "fingerprint" not in about:
@@ -82,10 +87,15 @@ def calibrate_job(
         job = CalibrationJob(result, folder, device, listener)
         parts = None
         if source.held_out is not None:
-            calibration = job.by_held_out(source.held_out, about)
-            with suppress(FileNotFoundError, ValueError):  # the run's own data are only needed to test it again
+            try:
                 parts = job.training_data(about, data)
+            except (FileNotFoundError, ValueError) as error:
+                if data is not None:
+                    raise
+                listener(events.Note(f"{error}: whether it has the held-out examples is not checked"))
+            calibration = job.by_held_out(source.held_out, about, parts)
         else:
+            job.check(source)
             parts = job.training_data(about, data)
             calibration = job.by_training_data(parts, about, source)
         result.calibration = calibration
@@ -111,15 +121,40 @@ class CalibrationJob:
     device: str | None
     listener: events.Listener
 
+    def check(self, source: Source) -> None:
+        """Refuse what would be no calibration, or a worse one than there is.
+
+        Raises:
+            ValueError: If the training set alone cannot calibrate this run, or would replace something better.
+        """
+        if "dimension" not in self.result.start:
+            raise ValueError(f"{self.folder.path} was trained by a version without calibration: use held-out data")
+        if source.folds is not None:
+            return
+        method, likelihood = self.result.settings.method, self.result.likelihood
+        if not likelihood.scale_free:
+            raise ValueError(f"a {likelihood.task} is not calibrated by its training set: use folds=5 or held-out data")
+        if not METHODS[method].trains:
+            raise ValueError(f"method={method}: its strength was found by cross-validation; use folds=5")
+        if self.result.calibration.unseen and not source.training_set:
+            raise ValueError(
+                f"{self.folder.path} is calibrated by unseen examples already, which is better; training_set=True "
+                "calibrates it by the training set alone again"
+            )
+
     def training_data(self, about: dict[str, Any], data: str | None) -> Data:
         """Return the data that the run was trained on.
 
         Raises:
+            FileNotFoundError: If they are not found.
             ValueError: If they have changed.
         """
         spec = DataSpec(**_known(DataSpec, about))
         spec = spec if data is None else replace(spec, data=data)
-        parts = split(spec.read(), spec.train_size, spec.test_fraction, self.result.settings.seed)
+        try:
+            parts = split(spec.read(), spec.train_size, spec.test_fraction, self.result.settings.seed)
+        except FileNotFoundError as error:
+            raise FileNotFoundError(f"{error}; data=PATH says where the training data are now") from error
         if parts.fingerprint() != about["fingerprint"]:
             raise ValueError(f"the training examples in {spec.data} are not those that the run was trained on")
         return parts
@@ -143,19 +178,22 @@ class CalibrationJob:
                 execution=execution,
                 listener=self.listener,
             ).calibrate()
-        if not METHODS[settings.method].trains:
-            raise ValueError(f"method={settings.method}: its strength was found by cross-validation; use folds=5")
         likelihood = self.result.likelihood
         if likelihood.needs_targets and likelihood.has_classes:
             likelihood.fit(labels_of(sets.plain), len(parts.targets.names))
         found = outputs_of(self.result.model, sets.plain, BATCH, execution.accelerator(None).autocast)
         return training_set_calibration(*found, likelihood, Start(**self.result.start).pull(self.result.num_data))
 
-    def by_held_out(self, data: str, about: dict[str, Any]) -> Calibration:
+    def by_held_out(self, data: str, about: dict[str, Any], parts: Data | None) -> Calibration:
         """Return the calibration by labelled data that the run was not trained on.
 
+        Args:
+            data: Labelled data, as for `deelbo evaluate`.
+            about: Facts about the run.
+            parts: The data that the run was trained on, if they were found.
+
         Raises:
-            ValueError: If these are the training data.
+            ValueError: If some of these are training examples.
         """
         reader = self.result.reader
         assert reader is not None
@@ -163,12 +201,18 @@ class CalibrationJob:
             raise ValueError(f"held_out={data!r}: the run was trained on these examples")
         columns = {name: about.get(name) or default for name, default in _COLUMNS.items()}
         examples = load_labelled(data, reader.kind, reader.targets, data_dir=about.get("data_dir"), **columns)
-        if Path(data).exists() and Path(data).resolve() == Path(about["data"]).resolve():
+        if parts is not None:
+            seen = {_content(item) for item in parts.train.inputs}
+            if known := sum(_content(item) in seen for item in examples.inputs):
+                raise ValueError(f"held_out={data!r}: the run was trained on {known} of these {len(examples)} examples")
+        if data == about["data"] or Path(data).resolve() == Path(about["data"]).resolve():
             self.listener(events.Note(f"the test part of {data} is used; it no longer tells how good the run is"))
         dataset = reader.dataset(examples, about["skip_bad"], events.stage(self.listener, "reading"))
         accelerator = Execution(self.device, about["precision"]).accelerator(None)
         found = outputs_of(self.result.model, dataset, BATCH, accelerator.autocast, len(dataset))
-        return held_out_calibration(*found, self.result.likelihood)
+        own = self.result.calibration  # assumed where the examples are too few to tell
+        center = own.temperature if own.source == "training set" else 1.0
+        return held_out_calibration(*found, self.result.likelihood, center)
 
     def test(self, parts: Data, about: dict[str, Any]) -> dict[str, Any] | None:
         """Test the run again, if its data have a test set."""
@@ -179,6 +223,12 @@ class CalibrationJob:
         assessment = assess(self.result, test_set, 0, events.stage(self.listener, "testing"))
         self.folder.write_test_results(assessment, self.folder.read().get("skipped", []))
         return assessment
+
+
+def _content(item: Any) -> str:
+    """Return a hash of a text, or of the content of an image's file."""
+    content = item.read_bytes() if isinstance(item, Path) else str(item).encode()
+    return hashlib.sha256(content).hexdigest()
 
 
 _COLUMNS = {"text_column": "text", "label_column": "label"}

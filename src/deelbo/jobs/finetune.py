@@ -13,6 +13,7 @@ from deelbo._wording import counted
 from deelbo.data import Data, split
 from deelbo.data.images import ImageSet
 from deelbo.data.texts import TextSet
+from deelbo.folds import check_folds
 from deelbo.jobs.calibrate import CalibrationJob, Source
 from deelbo.models import InputReader
 from deelbo.report import assess, write_report
@@ -65,6 +66,8 @@ def finetune_job(
         all_data = data_spec.read()
         chosen = settings_for(all_data.kind, all_data.targets.likelihood, settings)
         data = split(all_data, data_spec.train_size, data_spec.test_fraction, chosen.seed)
+        if folds:
+            check_folds(folds, len(data.train), execution)
         listener(events.Note(data.describe()))
         for note in data.notes:
             listener(events.Note(note))
@@ -144,7 +147,7 @@ class _Job:
         """Read a run that was killed after its training."""
         if differences := self.folder.differences(self.settings, self.about):
             raise ValueError(f"{self.folder.path} holds a finished run with other settings: " + "; ".join(differences))
-        self.listener(events.Note(f"{self.folder.path} is trained already; only its test results and report are made"))
+        self.listener(events.Note(f"{self.folder.path} is trained already; the rest is made"))
         self.folder.tidy()
         result = load(self.folder.path)
         assert result.reader is not None
@@ -171,7 +174,7 @@ class _Job:
         assessment = None
         if test_set is not None:
             assessment = assess(result, test_set, 0, events.stage(self.listener, "testing"))
-        skipped = self.data.skipped + (result.reader.bad if result.reader else [])
+        skipped = self.data.skipped + list(dict.fromkeys(result.reader.bad if result.reader else []))
         self.folder.write_test_results(assessment, skipped)
         write_report(self.folder)
         return None if assessment is None else assessment["metrics"]

@@ -69,7 +69,7 @@ def predict_job(
     result = load(run)
     if alpha is not None and (samples or temperature is not None):
         raise ValueError(f"alpha={alpha}: prediction sets belong to the run's own temperature and its mean weights")
-    limits = None if alpha is None else result.calibration.limits(alpha)
+    limits = None if alpha is None else result.limits(alpha)
     if (reader := result.reader) is None:
         raise ValueError("this run's network was made in Python: use deelbo.load(path, model).predict(tensors)")
     items, columns = gather(inputs, reader.kind, text_column, lines)

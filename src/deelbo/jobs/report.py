@@ -47,14 +47,17 @@ def report_job(
         assessment = evaluate_job(run, data, samples, reading, listener, temperature=temperature)
     elif samples or temperature is not None:
         raise ValueError("samples and temperature are for other test data: give data=DATA as well")
-    facts = None if other is None else _confidence(folder, other, reading, assessment, listener)
+    facts = None
+    if other is not None:
+        assessment = assessment or folder.read_assessment()
+        facts = _confidence(folder, other, reading, assessment, listener)
     return write_report(folder, assessment, facts)
 
 
 def _confidence(
     folder: RunFolder, other: str, reading: Reading, assessment: dict[str, Any] | None, listener: events.Listener
 ) -> dict[str, Any]:
-    """Return how confident the run is on other inputs, beside its test set."""
+    """Return how confident the run is on other inputs, beside its test set and predicted in the same way."""
     result = load(folder.path)
     if (reader := result.reader) is None or result.likelihood.name != "categorical":
         raise ValueError(f"other={other!r}: only runs of deelbo finetune that classify can be looked at so")
@@ -63,6 +66,12 @@ def _confidence(
         raise ValueError(f"other={other!r}: there is no {reader.kind} in it")
     examples = Examples(items, [0] * len(items), [str(item) for item in items])
     dataset = reader.dataset(examples, reading.skip_bad, events.stage(listener, "reading other inputs"))
-    probabilities = result.predict_dataset(dataset, progress=events.stage(listener, "predicting other inputs"))
-    usual = (assessment or folder.read_assessment() or {}).get("confidences")
+    found = assessment or {}
+    probabilities = result.predict_dataset(
+        dataset,
+        found.get("samples", 0),
+        progress=events.stage(listener, "predicting other inputs"),
+        temperature=found.get("temperature"),
+    )
+    usual = found.get("confidences")
     return {"name": Path(other).name, **confidence_on(probabilities, reader.targets.names, usual)}

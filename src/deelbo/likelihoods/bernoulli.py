@@ -96,7 +96,8 @@ class Bernoulli(Likelihood):
 
     def tempered(self, prediction: Tensor, temperature: float) -> Tensor:
         """Return the probabilities whose logits are divided by the temperature."""
-        return prediction if temperature == 1 else (prediction.logit() / temperature).sigmoid()
+        # In float64 a probability of 1 stands for all logits above 36.
+        return prediction if temperature == 1 else (prediction.logit(eps=1e-16) / temperature).sigmoid()
 
     def describe(self, prediction: Tensor, names: Sequence[str], top: int = 1) -> list[PredictedRow]:
         """Return the labels with a probability above 0.5, and the probability of each label."""

@@ -212,11 +212,12 @@ class Gaussian(Likelihood):
         """Return both ends of each interval."""
         several, rows = len(names) > 1, []
         for intervals in sets.tolist():
-            columns: dict[str, float] = {}
+            columns: dict[str, float | None] = {}
             shown = []
             for name, (low, high) in zip(names, intervals, strict=True):
                 suffix = f"_{name}" if several else ""
-                columns |= {f"low{suffix}": float(f"{low:.6g}"), f"high{suffix}": float(f"{high:.6g}")}
+                for end, value in (("low", low), ("high", high)):
+                    columns[end + suffix] = float(f"{value:.6g}") if math.isfinite(value) else None
                 shown.append(f"{name} " * several + f"[{low:.4g}, {high:.4g}]")
             rows.append(PredictedRow(columns, {}, tuple(shown)))
         return rows

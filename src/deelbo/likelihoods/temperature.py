@@ -24,15 +24,27 @@ _GOLDEN = (5**0.5 - 1) / 2
 _SMALLEST, _LARGEST = math.exp(-5), math.exp(8)  # of the factors that are tried
 
 
-def held_out_factor(outputs: Tensor, targets: Tensor, likelihood: Likelihood) -> float:
+def held_out_factor(
+    outputs: Tensor, targets: Tensor, likelihood: Likelihood, center: float = 1.0, spread: float = math.inf
+) -> float:
     """Return the factor of the outputs with the best likelihood of examples that they were not fitted to.
+
+    If all examples are classified correctly, the likelihood grows with the factor without end. A prior, log s ~
+    N(log center, spread^2), is worth so little that it matters for few examples only.
 
     Args:
         outputs: Outputs of the network for these examples.
         targets: Their targets.
         likelihood: Likelihood whose outputs are logits.
+        center: Most probable factor a priori.
+        spread: Standard deviation of the factor's logarithm a priori; infinity for no prior.
     """
-    return _minimise(lambda factor: float(likelihood(factor * outputs, targets)))
+
+    def loss(factor: float) -> float:
+        prior = (math.log(factor / center) / spread) ** 2 / (2 * len(targets))
+        return float(likelihood(factor * outputs, targets)) + prior
+
+    return _minimise(loss)
 
 
 def training_set_factor(outputs: Tensor, targets: Tensor, likelihood: Likelihood, pull: float = 1.0) -> float:

@@ -110,10 +110,10 @@ def fold_units(
     location, spread = location.to(weight.device), spread.to(weight.device)
     with torch.no_grad():
         last.weight.copy_(spread[:, None] * weight.double())
-        error = torch.zeros(1, dtype=torch.float64, device=weight.device)
+        error = (last.weight.double() - spread[:, None] * weight.double()).abs().amax(1)  # of a weight that is computed
         if bias is not None:
             last.bias.copy_(spread * bias.double() + location)
-            error = (last.bias.double() - location - spread * bias.double()).abs()
+            error = error.maximum((last.bias.double() - location - spread * bias.double()).abs())
         if call is not None and before is not None:
             wanted = location + spread * before.double().reshape(len(before), -1)
             error = (call(network).double().reshape(len(before), -1) - wanted).abs()

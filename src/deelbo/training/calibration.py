@@ -17,6 +17,7 @@ from torch.utils.data import Dataset
 
 from deelbo._modules import eval_mode
 from deelbo.likelihoods import Likelihood
+from deelbo.likelihoods.categorical import IGNORED
 from deelbo.likelihoods.temperature import held_out_factor, training_set_factor
 from deelbo.metrics import compute_metrics
 from deelbo.training.batches import in_order, network_output
@@ -24,6 +25,7 @@ from deelbo.training.batches import in_order, network_output
 CALIBRATIONS = ("free", "folds=K", "none")
 DEFAULT_FOLDS = 5
 MOST_EXAMPLES = 5000  # enough for one number
+SPREAD = 1.0  # of the temperature's logarithm a priori, by which the free temperature may be wrong
 
 
 @dataclass(frozen=True)
@@ -89,6 +91,8 @@ def parse_calibration(text: str) -> int | None:
     Raises:
         ValueError: If the text is something else.
     """
+    if not isinstance(text, str):
+        raise ValueError(f"calibrate={text!r}, but it is one of {', '.join(CALIBRATIONS)} with K of at least 2")
     if text == "none":
         return None
     if text == "free":
@@ -139,22 +143,25 @@ def training_set_calibration(outputs: Tensor, targets: Tensor, likelihood: Likel
     return Calibration(max(1.0, temperature), "training set", examples=len(targets))
 
 
-def held_out_calibration(outputs: Tensor, targets: Tensor, likelihood: Likelihood) -> Calibration:
+def held_out_calibration(outputs: Tensor, targets: Tensor, likelihood: Likelihood, center: float = 1.0) -> Calibration:
     """Return the calibration by examples that the network was not trained on.
 
     Args:
         outputs: Outputs of the network for these examples.
         targets: Their targets.
         likelihood: Likelihood, on the CPU.
+        center: Temperature that is assumed if these examples are too few to tell.
 
     Raises:
         ValueError: If an output is not a finite number.
     """
     if not bool(outputs.isfinite().all()):
         raise ValueError("an output of the network is not a finite number, so there is no temperature for it")
+    if likelihood.name == "categorical":
+        outputs, targets = outputs[targets != IGNORED], targets[targets != IGNORED]
     prediction = likelihood.prediction(likelihood.averageable(outputs))
     if likelihood.scale_free:
-        temperature = 1 / held_out_factor(outputs, targets, likelihood)
+        temperature = 1 / held_out_factor(outputs, targets, likelihood, 1 / center, SPREAD)
     else:  # the standard deviation of the errors, in predicted standard deviations
         temperature = float(likelihood.scores(prediction, targets).square().mean().sqrt())
     tempered = likelihood.tempered(prediction, temperature)

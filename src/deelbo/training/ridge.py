@@ -45,7 +45,7 @@ def effective_dimension(eigenvalues: Tensor, number: int) -> float:
     r"""Return how many directions features vary in: the participation ratio of their population's covariance.
 
     With eigenvalues e of X^T X, the ratio P = (sum e)^2 / sum e^2 of a sample of N rows is below that of the
-    population, D_e: for isotropic Gaussian features 1/P = 1/D_e + 1/N, so that D_e = N P / (N - P).
+    population, D_e: for isotropic Gaussian features, centred at their mean, 1/P = 1/D_e + 1/(N - 1).
 
     Args:
         eigenvalues: Eigenvalues of X^T X, for centred X.
@@ -53,7 +53,7 @@ def effective_dimension(eigenvalues: Tensor, number: int) -> float:
     """
     squares = float(eigenvalues.square().sum())
     ratio = float(eigenvalues.sum()) ** 2 / squares if squares else 0.0
-    return number * ratio / max(number - ratio, 1.0)
+    return (number - 1) * ratio / max(number - 1 - ratio, 1.0)
 
 
 @torch.no_grad()
@@ -86,6 +86,7 @@ def fit_ridge(
     keep = root > 1e-7 * root.max().clamp(min=1e-30)
     U, root, Vt = U[:, keep], root[keep], Vt[keep]
     e, rotated = root.square(), U.T @ (Y - level)
+    around = e if bias else torch.linalg.svdvals(X - X.mean(0)).square()
     best: tuple[float, float, float, Tensor] | None = None
     for strength in (STRENGTHS.to(X.device) * e.mean()).tolist() if len(e) else [1.0]:
         shrinkage = e / (e + strength)
@@ -99,4 +100,4 @@ def fit_ridge(
     assert best is not None
     nll, strength, factor, left_out = best
     weight = factor * Vt.T @ ((root / (e + strength))[:, None] * rotated)
-    return Ridge(weight.T, factor * level - mean @ weight, left_out, nll, targets, effective_dimension(e, number))
+    return Ridge(weight.T, factor * level - mean @ weight, left_out, nll, targets, effective_dimension(around, number))

@@ -27,7 +27,7 @@ class ClassificationView:
         wrong = (predicted != targets).nonzero().flatten()
         worst = wrong[confidences[wrong].argsort(descending=True)][:SHOWN].tolist()
         return {
-            "confidences": [round(value, 6) for value in confidences[:MOST].tolist()],
+            "confidences": confidences[:: -(-len(confidences) // MOST)].tolist(),
             "reliability": self.calibration(prediction, targets),
             "confusion": confusion(predicted, targets, prediction.shape[1]),
             "mistakes": [
