@@ -3,15 +3,17 @@
     python benchmarks/calibration.py train DATA OUT [--cells trec10,pets5] [--part 1/2]
     python benchmarks/calibration.py folds DATA OUT [--cells trec10,pets5] [--part 1/2] [--seeds 1001]
     python benchmarks/calibration.py table DATA OUT [--cells trec10,pets5]
+    python benchmarks/calibration.py picture DATA OUT [--cells digits10,cifar10,pets5,trec10]
     python benchmarks/calibration.py cases DATA OUT [--part 1/2]
     python benchmarks/calibration.py coverage DATA OUT [--part 1/2]
 
 `train` makes the DE-ELBO run of each task and training set, with its record in OUT/records (as `small_data.py rivals`
 does) and its network in OUT/networks. `folds` calibrates some of them by five folds, for as many steps. `table`
 compares all contenders on the kept networks: negative log-likelihood (NLL) and calibration error (ECE) on the test set.
-`cases` looks for failures of the free temperature, on digits with other settings, labels and sizes. `coverage` measures
-prediction sets on 100 digits over 20 training sets, of a probe and of DE-ELBO, each with five folds. Parts can run in
-several processes, with one thread each.
+`picture` draws their reliability before and after into OUT/reliability.png. `cases` looks for failures of the free
+temperature, on digits with other settings, labels and sizes. `coverage` measures prediction sets on 100 digits over 20
+training sets, of a probe and of DE-ELBO, each with five folds. Parts can run in several processes, with one thread
+each.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import matplotlib.pyplot as plt
 import safetensors.torch
 import torch
 from torch import Tensor, nn
@@ -41,6 +44,7 @@ from deelbo.folds import FoldRuns
 from deelbo.likelihoods import Categorical
 from deelbo.likelihoods.temperature import held_out_factor, training_set_factor
 from deelbo.metrics import compute_metrics
+from deelbo.report.views.base import reliability
 from deelbo.result import Result, load
 from deelbo.specs import ModelSpec
 from deelbo.training.batches import in_order, labels_of, network_output
@@ -231,6 +235,31 @@ def table(cells: list[str], data: Path, out: Path) -> None:
         )
 
 
+def picture(cells: list[str], data: Path, out: Path) -> None:
+    """Draw reliability of the plain and of the calibrated networks, over the training sets of each task together."""
+    figure, panels = plt.subplots(1, len(cells), figsize=(2.6 * len(cells), 2.9), layout="constrained", sharey=True)
+    for cell, axes in zip(cells, panels, strict=True):
+        found: dict[str, list[tuple[Tensor, Tensor]]] = {}
+        for name, trial in trials([cell], data, out):
+            seen = observe(name, trial, out)
+            for title, (probabilities, _) in contenders(seen, None).items():
+                found.setdefault(title, []).append((probabilities, seen["test_y"]))
+        axes.plot([0, 1], [0, 1], color="0.6", linestyle="--", linewidth=1)
+        for title, label, colour in (
+            ("as it is", "plain", "tab:orange"),
+            ("training set, D_e / N (deelbo's)", "calibrated", "tab:blue"),
+        ):
+            probabilities, labels = (torch.cat(part) for part in zip(*found[title], strict=True))
+            confidence, predicted = probabilities.max(1)
+            rows = [row for row in reliability(confidence, predicted == labels) if row["examples"] >= 10]
+            points = [row["confidence"] for row in rows], [row["accuracy"] for row in rows]
+            axes.plot(*points, "o-", markersize=3, color=colour, label=label)
+        axes.set(title=cell, xlabel="confidence", xlim=(0, 1.03), ylim=(0, 1.03))
+    panels[0].set_ylabel("accuracy")
+    panels[0].legend(frameon=False)
+    figure.savefig(out / "reliability.png", dpi=100)
+
+
 # Name, number of examples, share of wrong labels, number of classes, settings.
 CASES: list[tuple[str, int, float, int, dict[str, Any]]] = [
     ("as the default", 100, 0.0, 10, {}),
@@ -356,7 +385,7 @@ def each(arguments: argparse.Namespace, work: Callable[[str, Trial, Path], None]
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["train", "folds", "table", "cases", "coverage"])
+    parser.add_argument("what", choices=["train", "folds", "table", "picture", "cases", "coverage"])
     parser.add_argument("data", type=Path)
     parser.add_argument("out", type=Path)
     parser.add_argument("--cells", default=",".join(CELLS))
@@ -366,6 +395,8 @@ def main() -> None:
     torch.set_num_threads(1)
     if arguments.what == "table":
         table(arguments.cells.split(","), arguments.data, arguments.out)
+    elif arguments.what == "picture":
+        picture(arguments.cells.split(","), arguments.data, arguments.out)
     elif arguments.what in ("cases", "coverage"):
         {"cases": cases, "coverage": coverage}[arguments.what](arguments)
     else:
