@@ -163,7 +163,7 @@ def test_a_language_model_counts_tokens(tmp_path):
     assert handle.objective.num_data == 12 * 3  # five, without the first and one that is ignored
     trainer.train()
     assert huggingface.loss_uses_item_count(trainer)
-    assert trainer.loss_is_scaled_for_ga is True
+    assert trainer.model_accepts_loss_kwargs
     assert attached(tmp_path, bert())[1].objective.num_data == 12
 
 
@@ -200,7 +200,7 @@ def test_supervised_fine_tuning_by_trl(tmp_path):
     handle = huggingface.attach(trainer)
     assert handle.objective.num_data == 36
     trainer.train()
-    assert trainer.loss_is_scaled_for_ga is True
+    assert trainer.model_accepts_loss_kwargs
     last = [row for row in trainer.state.log_history if "loss" in row][-1]
     assert 0 < last["deelbo/kl"] < 10
     assert last["deelbo/variance_backbone"] > 0
@@ -209,7 +209,7 @@ def test_supervised_fine_tuning_by_trl(tmp_path):
 def test_classifiers_ignore_the_number_of_items(tmp_path):
     trainer, _ = attached(tmp_path, gradient_accumulation_steps=3)
     trainer.train()
-    assert trainer.loss_is_scaled_for_ga is False
+    assert not trainer.model_accepts_loss_kwargs
 
 
 def test_logs_have_what_is_learned_and_clipping_and_decay_are_ours(tmp_path):

@@ -59,8 +59,9 @@ class TrainerAttachment:
             self._attachment = None
         if self._attachment is None:
             self._attachment = self.objective.attach(inner, self._max_norm)
-        if self.trainer.args.gradient_accumulation_steps > 1 and self.trainer.loss_is_scaled_for_ga is None:
-            self.trainer.loss_is_scaled_for_ga = loss_uses_item_count(self.trainer)
+        several = self.trainer.args.gradient_accumulation_steps > 1
+        if several and self.trainer.model_accepts_loss_kwargs and not loss_uses_item_count(self.trainer):
+            self.trainer.model_accepts_loss_kwargs = False  # so that the Trainer divides by the number of micro-batches
         return optimizer
 
     def _log_with_learned(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
