@@ -56,8 +56,7 @@ class Attachment:
     ) -> None:
         if max_norm is not None and not max_norm > 0:
             raise ValueError(f"max_norm={max_norm}, but it must be positive; None for no limit")
-        while isinstance(inner := getattr(optimizer, "optimizer", None), torch.optim.Optimizer):
-            optimizer = inner  # unwrap the optimizer of accelerate
+        optimizer = bare_optimizer(optimizer)
         self.objective, self.posterior, self.optimizer = objective, objective.posterior, optimizer
         self.max_norm = max_norm
         if unwrap(self.posterior.model) in _attached:
@@ -288,6 +287,13 @@ class Attachment:
         if self._mean_in_place is not None:
             context, self._mean_in_place = self._mean_in_place, None
             context.__exit__(None, None, None)
+
+
+def bare_optimizer(optimizer: Any) -> torch.optim.Optimizer:
+    """Return the optimizer inside the wrapper of accelerate."""
+    while isinstance(inner := getattr(optimizer, "optimizer", None), torch.optim.Optimizer):
+        optimizer = inner
+    return optimizer
 
 
 def _rate(group: dict[str, Any]) -> float:

@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
 
 from deelbo.data import Data, load_data
 from deelbo.models import InputReader, load_model
+
+Spec = TypeVar("Spec", "DataSpec", "ModelSpec")
+
+
+def spec_of_run(kind: type[Spec], about: Mapping[str, Any]) -> Spec:
+    """Return the specification that a run was made with, from the facts about it in `run.json`.
+
+    Args:
+        kind: `DataSpec` or `ModelSpec`.
+        about: Facts about the run.
+    """
+    return kind(**{field.name: about[field.name] for field in fields(kind) if field.name in about})
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import typer
 
 from deelbo.cli import options
 from deelbo.cli.progress import RunProgress
-from deelbo.cli.wording import shown_number
+from deelbo.cli.wording import print_rows, shown_number
 from deelbo.errors import Interrupted
 from deelbo.jobs.calibrate import Source, calibrate_job
 from deelbo.metrics import metrics_of
@@ -65,6 +65,4 @@ def calibrate(
             before = "" if plain[name] == value else f" (uncalibrated {shown_number(plain[name])})"
             rows.append((f"test {titles[name]}", shown_number(value) + before))
     if not quiet:
-        width = max(len(name) for name, _ in rows)
-        for name, value in rows:
-            print(f" {name:{width}}  {value}")
+        print_rows(rows)

@@ -12,7 +12,7 @@ import typer
 
 from deelbo.cli import options
 from deelbo.cli.progress import RunProgress
-from deelbo.cli.wording import shown_number
+from deelbo.cli.wording import print_rows, shown_number
 from deelbo.errors import Interrupted
 from deelbo.jobs.finetune import Metrics, finetune_job
 from deelbo.metrics import metrics_of
@@ -175,9 +175,7 @@ def _show(result: Result, metrics: Metrics | None, out: Path) -> None:
     if METHODS[result.settings.method].trains:
         rows += _of_training(result)
     rows.append(("report", str(out / "report.html")))
-    width = max(len(name) for name, _ in rows)
-    for name, value in rows:
-        print(f" {name:{width}}  {value}")
+    print_rows(rows)
 
 
 def _of_training(result: Result) -> list[tuple[str, str]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 # How messages write an argument: train_size=500, task='regression'.
 _ARGUMENT = re.compile(r"""(?<!--calibrate )\b([a-z][a-z_]*)=('[^']*'|"[^"]*"|[^\s,;:()]+)""")
@@ -12,6 +12,13 @@ _ARGUMENT = re.compile(r"""(?<!--calibrate )\b([a-z][a-z_]*)=('[^']*'|"[^"]*"|[^
 def shown_number(value: float) -> str:
     """Return a metric with four decimals, or four digits if it is so small that decimals would hide it."""
     return f"{value:.4f}" if value == 0 or abs(value) >= 0.01 else f"{value:.4g}"
+
+
+def print_rows(rows: Sequence[tuple[str, str]]) -> None:
+    """Print names and values in two columns."""
+    width = max(len(name) for name, _ in rows)
+    for name, value in rows:
+        print(f" {name:{width}}  {value}")
 
 
 def as_options(message: str, names: Collection[str] | None = None) -> str:

@@ -84,7 +84,8 @@ class Data:
         task = () if self.targets.task == "classification" else (self.targets.task,)
         digest = hashlib.sha256(repr((self.kind, self.targets.names, self.train.labels, *task)).encode())
         for item in self.train.inputs:
-            content = _content(item)
+            name = item.name.encode(errors="surrogateescape") + b"\0" if isinstance(item, Path) else b""
+            content = name + content_of(item)
             digest.update(len(content).to_bytes(8, "big"))  # so that "ab", "c" and "a", "bc" have different hashes
             digest.update(content)
         return digest.hexdigest()[:16]
@@ -96,13 +97,13 @@ def check_classes(examples: Examples, targets: Targets) -> None:
         raise ValueError(f"no training example of class {', '.join(empty)}")
 
 
-def _content(item: Any) -> bytes:
+def content_of(item: Any) -> bytes:
+    """Return the content of an input: a file's, whatever its name, a text's, or an image's in memory."""
     if isinstance(item, Path):
-        name = item.name.encode(errors="surrogateescape") + b"\0"
         try:
-            return name + item.read_bytes()
+            return item.read_bytes()
         except OSError:  # an error, or skipped, when the image is decoded
-            return name
+            return b""
     return item if isinstance(item, bytes) else item.encode() if isinstance(item, str) else item.tobytes()
 
 

@@ -12,7 +12,7 @@ from torch import nn
 from deelbo._head import Head
 from deelbo._modules import eval_mode, unwrap
 from deelbo._seeds import own_randomness
-from deelbo.attachment import Attachment
+from deelbo.attachment import Attachment, bare_optimizer
 from deelbo.objective import DataEmphasizedELBO
 from deelbo.posteriors import IsotropicPosterior
 from deelbo.priors import GaussianPrior, make_recipe
@@ -51,9 +51,7 @@ class TrainerAttachment:
 
     def _create_and_attach(self, *args: Any, **kwargs: Any) -> Any:
         optimizer = self._create_optimizer(*args, **kwargs)
-        inner = optimizer
-        while isinstance(deeper := getattr(inner, "optimizer", None), torch.optim.Optimizer):
-            inner = deeper  # accelerate's wrapper, when train() is called again
+        inner = bare_optimizer(optimizer)  # of accelerate's wrapper, when train() is called again
         if self._attachment is not None and self._attachment.optimizer is not inner:
             self._attachment.remove()
             self._attachment = None

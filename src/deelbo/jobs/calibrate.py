@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import hashlib
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from deelbo import events
 from deelbo.data import Data, load_labelled, split
+from deelbo.data.examples import content_of
 from deelbo.folds import FoldRuns
 from deelbo.jobs.evaluate import same_data
 from deelbo.report import assess, write_report
 from deelbo.result import Result, load
 from deelbo.run_folder import RunFolder
-from deelbo.specs import DataSpec, ModelSpec
+from deelbo.specs import DataSpec, ModelSpec, spec_of_run
 from deelbo.training.batches import labels_of
 from deelbo.training.calibration import Calibration, held_out_calibration, outputs_of, training_set_calibration
 from deelbo.training.device import Execution
@@ -149,7 +149,7 @@ class CalibrationJob:
             FileNotFoundError: If they are not found.
             ValueError: If they have changed.
         """
-        spec = DataSpec(**_known(DataSpec, about))
+        spec = spec_of_run(DataSpec, about)
         spec = spec if data is None else replace(spec, data=data)
         try:
             parts = split(spec.read(), spec.train_size, spec.test_fraction, self.result.settings.seed)
@@ -162,7 +162,7 @@ class CalibrationJob:
     def by_training_data(self, parts: Data, about: dict[str, Any], source: Source) -> Calibration:
         """Return the calibration by the training set alone, or by folds of it."""
         assert self.result.reader is not None
-        settings, spec = self.result.settings, ModelSpec(**_known(ModelSpec, about))
+        settings, spec = self.result.settings, spec_of_run(ModelSpec, about)
         progress = events.stage(self.listener, "reading training images")
         sets = TrainingSets(*self.result.reader.training_sets(parts.train, about["skip_bad"], progress, about["flip"]))
         execution = Execution(self.device, about["precision"])
@@ -202,8 +202,8 @@ class CalibrationJob:
         columns = {name: about.get(name) or default for name, default in _COLUMNS.items()}
         examples = load_labelled(data, reader.kind, reader.targets, data_dir=about.get("data_dir"), **columns)
         if parts is not None:
-            seen = {_content(item) for item in parts.train.inputs}
-            if known := sum(_content(item) in seen for item in examples.inputs):
+            seen = {content_of(item) for item in parts.train.inputs}
+            if known := sum(content_of(item) in seen for item in examples.inputs):
                 raise ValueError(f"held_out={data!r}: the run was trained on {known} of these {len(examples)} examples")
         if data == about["data"] or Path(data).resolve() == Path(about["data"]).resolve():
             self.listener(events.Note(f"the test part of {data} is used; it no longer tells how good the run is"))
@@ -225,14 +225,4 @@ class CalibrationJob:
         return assessment
 
 
-def _content(item: Any) -> str:
-    """Return a hash of a text, or of the content of an image's file."""
-    content = item.read_bytes() if isinstance(item, Path) else str(item).encode()
-    return hashlib.sha256(content).hexdigest()
-
-
 _COLUMNS = {"text_column": "text", "label_column": "label"}
-
-
-def _known(kind: Any, about: dict[str, Any]) -> dict[str, Any]:
-    return {field.name: about[field.name] for field in fields(kind) if field.name in about}

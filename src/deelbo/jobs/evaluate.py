@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from deelbo.data import Examples, load_labelled, split
 from deelbo.report import assess
 from deelbo.result import load
 from deelbo.run_folder import RunFolder
-from deelbo.specs import DataSpec
+from deelbo.specs import DataSpec, spec_of_run
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,6 @@ def _held_out(about: dict[str, Any], data: str, seed: int, reading: Reading) -> 
     others = (reading.text_column, about.get("text_column")), (reading.label_column, about.get("label_column"))
     if about.get("test_fraction") is None or any(wanted not in (None, trained) for wanted, trained in others):
         return None
-    names = [field.name for field in fields(DataSpec) if field.name in about]
-    spec = replace(DataSpec(**{name: about[name] for name in names}), data=data)  # bad rows as in training
+    spec = replace(spec_of_run(DataSpec, about), data=data)  # bad rows as in training
     parts = split(spec.read(), spec.train_size, spec.test_fraction, seed)
     return parts.test if parts.fingerprint() == about.get("fingerprint") else None

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from deelbo._extras import require
 from deelbo.report.views.base import BINS
 
 MOST_NAMED = 5  # number of most frequent predictions that are named
@@ -34,16 +35,9 @@ def confidence_on(probabilities: Tensor, names: list[str], usual: list[float] | 
     if not usual:
         return facts
     tested = torch.tensor(usual, dtype=confidence.dtype)
-    return {**facts, "test_shares": _shares(tested), "auroc": area_under_curve(tested, confidence)}
-
-
-def area_under_curve(higher: Tensor, lower: Tensor) -> float:
-    """Return how often a value of the first set is above one of the second; equal values count half (AUROC)."""
-    values = torch.cat([higher, lower])
-    _, place, counts = values.unique(return_inverse=True, return_counts=True)
-    ranks = (counts.cumsum(0) - (counts - 1) / 2)[place]  # mean rank of equal values
-    first = len(higher)
-    return float((ranks[:first].sum() - first * (first + 1) / 2) / (first * len(lower)))
+    is_test = torch.cat([torch.ones(len(tested)), torch.zeros(len(confidence))]).long()
+    auroc = require("torchmetrics.functional.classification", "training").binary_auroc
+    return {**facts, "test_shares": _shares(tested), "auroc": float(auroc(torch.cat([tested, confidence]), is_test))}
 
 
 def _shares(confidence: Tensor) -> list[float]:

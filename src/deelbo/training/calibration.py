@@ -21,10 +21,10 @@ from deelbo.likelihoods.categorical import IGNORED
 from deelbo.likelihoods.temperature import held_out_factor, training_set_factor
 from deelbo.metrics import compute_metrics
 from deelbo.training.batches import in_order, network_output
+from deelbo.training.start import MOST_EXAMPLES
 
 CALIBRATIONS = ("free", "folds=K", "none")
 DEFAULT_FOLDS = 5
-MOST_EXAMPLES = 5000  # enough for one number
 SPREAD = 1.0  # of the temperature's logarithm a priori, by which the free temperature may be wrong
 
 
