@@ -28,6 +28,7 @@ from deelbo.training.calibration import Calibration, outputs_of, training_set_ca
 from deelbo.training.device import Execution
 from deelbo.training.loop import Candidate
 from deelbo.training.method import METHODS, Method, MethodInputs
+from deelbo.training.pairs import PairPhase, share_of_pairs
 from deelbo.training.search import MemoryStore, Search, Store
 from deelbo.training.settings import Settings
 from deelbo.training.start import MOST_EXAMPLES, Start, Starter
@@ -141,6 +142,10 @@ class TrainingRun:
         restore_likelihood(self._likelihood, self._start.likelihood)
         if self._start.head_start != self.settings.head_start:
             self.listener(events.Note("the classifier starts at random: the network does not end with a linear layer"))
+        if self._start.pairs:
+            self.listener(
+                events.Note(f"pairs of examples are compared in the first {self._start.pairs:.0%} of the steps")
+            )
         if (worth := self._start.describe(self.settings.likelihood)) is not None:
             self.listener(events.Note(worth))
         if self.execution.log is not None:
@@ -190,11 +195,33 @@ class TrainingRun:
         with own_randomness(self._accelerator.device):
             prepared = starter.prepare(self.settings.batch_norm, self.settings.head_start)
         likelihood = {name: value.tolist() for name, value in starter.likelihood.state_dict().items()}
-        prepared = replace(prepared, seconds=time.perf_counter() - begin, likelihood=likelihood)
+        prepared = replace(
+            prepared,
+            seconds=time.perf_counter() - begin,
+            likelihood=likelihood,
+            pairs=self._share_of_pairs(network, prepared.classifier),
+        )
         initial = copy.deepcopy(network.state_dict())
         if self.folder is not None and self._accelerator.is_main_process:
             self.folder.begin(self.settings, self.about, initial, prepared.as_dict())
         return initial, prepared
+
+    def _share_of_pairs(self, network: nn.Module, classifier: str) -> float:
+        """Return the share of the steps that train on pairs.
+
+        Raises:
+            ValueError: If the user wants pairs, and there are no classes, or no features to compare.
+        """
+        settings = self.settings
+        if settings.pairs is None:
+            if not classifier or not METHODS[settings.method].begins_with_pairs:
+                return 0.0
+            return share_of_pairs(unwrap(network), settings.likelihood, labels_of(self.sets.plain).tolist())
+        if settings.pairs and settings.likelihood != "categorical":
+            raise ValueError(f"pairs={settings.pairs:g} needs classes; the task is {self._likelihood.task}")
+        if settings.pairs and not classifier:
+            raise ValueError(f"pairs={settings.pairs:g}: {type(unwrap(network)).__name__} ends with no linear layer")
+        return settings.pairs
 
     def _starter(self, network: nn.Module) -> Starter:
         settings, device = self.settings, self._accelerator.device
@@ -218,6 +245,9 @@ class TrainingRun:
     def _search(self, network: nn.Module, initial: dict[str, Tensor]) -> Result:
         accelerator = self._accelerator
         called = accelerator.prepare_model(network) if accelerator.num_processes > 1 else network
+        pairs = None
+        if steps := round(self._start.pairs * self.settings.steps):
+            pairs = PairPhase(network.get_submodule(self._start.classifier), steps)
 
         def make_candidate(rate: float) -> Candidate:
             network.load_state_dict(initial)
@@ -232,6 +262,7 @@ class TrainingRun:
                 settings=self.settings,
                 accelerator=accelerator,
                 batch_norm=self._start.batch_norm,
+                pairs=pairs,
             )
 
         writes = accelerator.is_main_process

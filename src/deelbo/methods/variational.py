@@ -39,6 +39,7 @@ class DataEmphasized(Method):
         Quantity("kappa", "κ", "κ emphasis of the data", large=True, charted=False),
     )
     variances_are_learned = "in closed form at every step"
+    begins_with_pairs = True
 
     def __init__(self, inputs: MethodInputs, kappa: float) -> None:
         settings = inputs.settings

@@ -39,7 +39,7 @@ def objective_chart(rows: Sequence[Row], penalty: str, symbol: str) -> str:
     """
     figure, axes = new_figure()
     steps = [row["step"] for row in rows]
-    axes.plot(steps, [row["nll"] + row[penalty] for row in rows], color=SERIES[0], label="loss", linewidth=2)
+    axes.plot(steps, [row["data_loss"] + row[penalty] for row in rows], color=SERIES[0], label="loss", linewidth=2)
     axes.plot(steps, [row["nll"] for row in rows], color=SERIES[1], label="training NLL")
     axes.plot(steps, [row[penalty] for row in rows], color=SERIES[2], label=symbol)
     return finish(figure, axes, "step", "nats per example")
@@ -71,11 +71,11 @@ def race_chart(history: Sequence[Row], best: float, penalty: str) -> str:
     rates = list(dict.fromkeys(row["learning_rate"] for row in history))
     for i, rate in enumerate(rates):
         rows = [row for row in history if row["learning_rate"] == rate]
-        steps, losses = [row["step"] for row in rows], [row["nll"] + row[penalty] for row in rows]
+        steps, losses = [row["step"] for row in rows], [row["data_loss"] + row[penalty] for row in rows]
         width = 2.2 if rate == best else 1.2
         axes.plot(steps, losses, color=SERIES[i % len(SERIES)], label=f"{rate:g}", linewidth=width)
         axes.plot(steps[-1:], losses[-1:], marker="o", markersize=4, color=SERIES[i % len(SERIES)])
-    if all(row["nll"] + row[penalty] > 0 for row in history):
+    if all(row["data_loss"] + row[penalty] > 0 for row in history):
         axes.set_yscale("log")
     return finish(figure, axes, "step", "loss, nats per example")
 

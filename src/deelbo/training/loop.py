@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,7 @@ from deelbo.training.batches import (
     steps_per_epoch,
 )
 from deelbo.training.method import Method
+from deelbo.training.pairs import PairPhase, pair_loss
 from deelbo.training.settings import Settings
 
 if TYPE_CHECKING:
@@ -52,6 +54,8 @@ class Candidate:
         settings: Settings of the run.
         accelerator: Accelerate's object for device, precision and processes.
         batch_norm: How batch normalisation is treated: "frozen", "batch" or "running".
+        pairs: The first steps, whose loss is that of pairs, and after which only the classifier is trained; None to
+            train all weights with the classifier.
     """
 
     def __init__(
@@ -66,8 +70,9 @@ class Candidate:
         settings: Settings,
         accelerator: Accelerator,
         batch_norm: str = "batch",
+        pairs: PairPhase | None = None,
     ) -> None:
-        self.batch_norm = batch_norm
+        self.batch_norm, self.pairs = batch_norm, pairs
         self.network, self.method, self.likelihood = network, method, likelihood
         self.train_set, self.plain_set = train_set, plain_set
         self.learning_rate, self.settings, self.accelerator = learning_rate, settings, accelerator
@@ -78,7 +83,7 @@ class Candidate:
         self.step = 0
         self._cooling: tuple[int, int] | None = None
         self.history: list[dict[str, float]] = []
-        self._epoch = {"nll": 0.0, "score": 0.0, "examples": 0.0}
+        self._epoch = dict.fromkeys(("data_loss", "nll", "score", "examples"), 0.0)
         self._score_column = ""
         # Seconds by purpose, and the numbers of steps and examples, including those of cooling down.
         self.clock = dict.fromkeys(("data", "network", "steps", "objective", "number", "examples"), 0.0)
@@ -98,7 +103,12 @@ class Candidate:
     @property
     def diverged(self) -> bool:
         """Whether the loss has become infinite or undefined."""
-        return not math.isfinite(self._epoch["nll"])
+        return not math.isfinite(self._epoch["data_loss"])
+
+    @property
+    def pairing(self) -> bool:
+        """Whether the loss of the data is that of pairs: in the first part of some runs."""
+        return self.pairs is not None and self.step < self.pairs.steps
 
     def _one_step(self) -> None:
         settings, start = self.settings, time.perf_counter()
@@ -111,6 +121,8 @@ class Candidate:
             group["lr"] = rate
         self.optimizer.zero_grad()
         self.method.add_gradients(lambda: self._backward(inputs, labels), self._unscale)
+        if self.pairs is not None and not self.pairing:
+            self.pairs.keep_features(self.network)
         if settings.clip is not None:
             torch.nn.utils.clip_grad_norm_(self._parameters, settings.clip)
         self.optimizer.step()
@@ -120,9 +132,10 @@ class Candidate:
         self.clock["examples"] += len(labels) * self.accelerator.num_processes
 
     def _rate(self) -> float:
-        """Return the rate of this step: the schedule's over all steps, or a line to zero while cooling down."""
+        """Return the rate of this step: the schedule's, anew after pairs, or a line to zero while cooling down."""
         begin, length = self._cooling or (self.step, 0)
-        done = begin / self.settings.steps
+        switch = 0 if self.pairs is None else self.pairs.steps
+        done = begin / switch if begin < switch else (begin - switch) / (self.settings.steps - switch)
         left = 1 - done if self.settings.schedule == "linear" else 0.5 * (1 + math.cos(math.pi * done))
         rate = self.learning_rate * left
         return rate * (1 - (self.step - begin) / (length + 1))
@@ -141,17 +154,24 @@ class Candidate:
 
     def _backward(self, inputs: Any, labels: Tensor) -> None:
         start = time.perf_counter()
-        with self.accelerator.autocast():
+        with self.accelerator.autocast(), self._features() as features:
             output = network_output(self.network, inputs)
-            loss = self.likelihood(output.float(), labels)
+            nll = self.likelihood(output.float(), labels)
+        # A classifier that the loss of pairs leaves out still has a gradient, zero, which optimizers and DDP wait for.
+        loss = pair_loss(features[0], labels) + 0 * nll if self.pairing else nll
         self.accelerator.backward(loss)
         score = self.likelihood.training_score(output.detach(), labels)
         self._score_column = score.column
-        sums = torch.stack([loss.detach() * len(labels), score.sum, torch.full_like(score.sum, len(labels))])
+        means = torch.stack([loss.detach(), nll.detach()]) * len(labels)
+        sums = torch.cat([means, torch.stack([score.sum, torch.full_like(score.sum, len(labels))])])
         # All processes must see the same sums: each decides by them whether the run has diverged.
-        for name, value in zip(("nll", "score", "examples"), self.accelerator.reduce(sums).tolist(), strict=True):
+        for name, value in zip(self._epoch, self.accelerator.reduce(sums).tolist(), strict=True):
             self._epoch[name] += value
         self.clock["network"] += time.perf_counter() - start
+
+    def _features(self) -> AbstractContextManager[list[Tensor]]:
+        """Collect the features in the phase of pairs, and nothing later."""
+        return self.pairs.features() if self.pairs is not None and self.pairing else nullcontext([])
 
     def _unscale(self) -> None:
         self.accelerator.unscale_gradients(self.optimizer)  # undoes the scaling of the loss under float16
@@ -165,6 +185,7 @@ class Candidate:
         measured = {
             "epoch": self.step / steps_per_epoch(self.num_data, self.settings.batch_size),
             "rate": self._rate(),
+            "data_loss": self._epoch["data_loss"] / examples,
             "nll": self._epoch["nll"] / examples,
             self._score_column: self._epoch["score"] / examples,
             **self.likelihood.learned(),
@@ -172,7 +193,7 @@ class Candidate:
         }
         self.history.append({"learning_rate": self.learning_rate, "step": self.step, **measured})
         self.accelerator.log({f"{self.learning_rate:g}/{name}": v for name, v in measured.items()}, self.step)
-        if math.isfinite(self._epoch["nll"]):
+        if math.isfinite(self._epoch["data_loss"]):
             self._epoch = dict.fromkeys(self._epoch, 0.0)
 
     # ---- the objective that chooses the learning rate ----
@@ -233,12 +254,22 @@ class Candidate:
 
     @torch.no_grad()
     def _log_likelihood(self, indices: list[int]) -> Tensor:
-        """Return the log-likelihood of the training set at the current weights, estimated from some of its examples."""
+        """Return the log-likelihood of the training set at the current weights, estimated from some of its examples.
+
+        In the phase of pairs, -N times the mean loss of pairs takes its place.
+        """
         total = torch.zeros((), dtype=torch.float64)
-        for inputs, labels in self._plain_batches(indices):
-            with self.accelerator.autocast():
+        # Pairs need batches of several classes, and examples may be in the order of their classes.
+        parts = even_parts(indices, self.settings.batch_size, self.settings.seed) if self.pairing else None
+        device = self.accelerator.device
+        batches = self._plain_batches(indices) if parts is None else (fetch(self.plain_set, p, device) for p in parts)
+        for inputs, labels in batches:
+            with self.accelerator.autocast(), self._features() as features:
                 output = network_output(self.network, inputs)
-            total += self.likelihood.log_likelihood(output.float(), labels).double().cpu()
+            if self.pairing:
+                total -= len(labels) * pair_loss(features[0], labels).double().cpu()
+            else:
+                total += self.likelihood.log_likelihood(output.float(), labels).double().cpu()
         return total * (self.num_data / len(indices))
 
     # ---- states ----

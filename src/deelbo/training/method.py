@@ -88,6 +88,7 @@ class Method(ABC):
     - `quantities`: Learned numbers beside the prior variances.
     - `variances_are_learned`: When the prior variances are learned, as the end of a sentence; "" if they stay fixed.
     - `trains`: Whether it takes training steps; if not, the network with the classifier's start is its result.
+    - `begins_with_pairs`: Whether training begins with pairs of examples by default, where that helps (`pairs.py`).
     """
 
     name: ClassVar[str]
@@ -97,6 +98,7 @@ class Method(ABC):
     quantities: ClassVar[tuple[Quantity, ...]] = ()
     variances_are_learned: ClassVar[str] = ""
     trains: ClassVar[bool] = True
+    begins_with_pairs: ClassVar[bool] = False
 
     prior: GaussianPrior
 

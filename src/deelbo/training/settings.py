@@ -57,6 +57,10 @@ class Settings:
         head_start: Where the classifier starts: "zero", "ridge" or "probe" (ridge or logistic regression on the frozen
             network's features), or "random".
         dropout: Whether dropout and drop-path of the network are active in training.
+        pairs: Share of the steps, at the beginning, in which features of one class are drawn together and those of
+            different classes apart; the other steps train only the classifier. 0 to train all weights with the
+            classifier from the beginning. None for 0.75 where a sentence encoder learns from few texts by "de-elbo" or
+            "elbo", and 0 otherwise.
         seed: Seed of everything random.
 
     Raises:
@@ -86,6 +90,7 @@ class Settings:
     batch_norm: str = "auto"
     head_start: str = "zero"
     dropout: bool = True
+    pairs: float | None = None
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -139,6 +144,7 @@ class Settings:
             "weight_decay": 0 <= self.weight_decay < math.inf,
             "clip": self.clip is None or 0 < self.clip < math.inf,
             "init_scale": 0 < self.init_scale < math.inf,
+            "pairs": self.pairs is None or 0 <= self.pairs < 1,
             "seed": 0 <= self.seed < 2**63,
             "prior_variances": all(v > 0 for v in (self.prior_variances or {}).values()),
         }

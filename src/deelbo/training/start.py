@@ -46,6 +46,8 @@ class Start:
         frozen_features: Metrics of ridge regression on the frozen network's features, each example being predicted from
             all others; empty if the network does not end with a linear layer.
         dimension: Effective dimension of these features; None if there are none.
+        classifier: Name of the last linear layer; "" if the network does not end with one.
+        pairs: Share of the steps, at the beginning, whose loss is that of pairs.
     """
 
     batch_norm: str = ""
@@ -54,6 +56,8 @@ class Start:
     likelihood: dict[str, Any] = field(default_factory=dict)
     frozen_features: dict[str, float] = field(default_factory=dict)
     dimension: float | None = None
+    classifier: str = ""
+    pairs: float = 0.0
 
     def pull(self, number: int) -> float:
         """Return the effective dimensions of the features for each of so many training examples; 1 if unknown."""
@@ -125,7 +129,13 @@ class Starter:
                 batch_norm, found, ridge = "batch", anew, other
         batch_norm = "frozen" if batch_norm == "auto" else batch_norm
         self._set(layer, head_start, ridge, found)
-        return Start(batch_norm, head_start, frozen_features=self._metrics(ridge), dimension=ridge.dimension)
+        return Start(
+            batch_norm,
+            head_start,
+            frozen_features=self._metrics(ridge),
+            dimension=ridge.dimension,
+            classifier=next(name for name, module in network.named_modules() if module is layer),
+        )
 
     def _ridge(self, layer: nn.Linear, found: Found) -> Ridge:
         return fit_ridge(*found, self.likelihood, self.num_outputs, bias=layer.bias is not None)
