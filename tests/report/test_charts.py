@@ -8,8 +8,8 @@ import pytest
 from deelbo.report import charts
 
 ROWS = [
-    {"learning_rate": 0.1, "step": 3, "nll": 2.0, "kl": 0.5, "scale": 1e-4, "variance_head": 0.1},
-    {"learning_rate": 0.1, "step": 6, "nll": 1.0, "kl": 0.75, "scale": 2e-3, "variance_head": 0.2},
+    {"learning_rate": 0.1, "step": 3, "nll": 2.0, "data_loss": 2.0, "kl": 0.5, "scale": 1e-4, "variance_head": 0.1},
+    {"learning_rate": 0.1, "step": 6, "nll": 1.0, "data_loss": 1.0, "kl": 0.75, "scale": 2e-3, "variance_head": 0.2},
 ]
 
 
@@ -43,14 +43,14 @@ def test_learned_values(axes_of):
 
 
 def test_every_candidate_as_far_as_it_ran(axes_of):
-    other = {"learning_rate": 1.0, "step": 3, "nll": 4.0, "kl": 1.0}
+    other = {"learning_rate": 1.0, "step": 3, "data_loss": 4.0, "kl": 1.0}
     axes, *_ = charts.race_chart([*ROWS, other], 0.1, "kl")
     widths = {line.get_label(): line.get_linewidth() for line in axes.get_lines()}
     assert lines(axes)["0.1"] == [[3, 2.5], [6, 1.75]]
     assert lines(axes)["1"] == [[3, 5.0]]
     assert widths["0.1"] > widths["1"]  # the best
     assert axes.get_yscale() == "log"
-    axes, *_ = charts.race_chart([*ROWS, {**other, "nll": -3.0}], 0.1, "kl")
+    axes, *_ = charts.race_chart([*ROWS, {**other, "data_loss": -3.0}], 0.1, "kl")
     assert axes.get_yscale() == "linear"  # a density may be larger than one
 
 
