@@ -33,7 +33,21 @@ test: install  ## Run the tests
 test-fast: install  ## Run the quick tests: what to run after each change
 	$(PYTEST) -m "not slow"
 
-check: lint types test  ## All of these; what CI runs
+docs: $(BIN)/docs.installed  ## Build the documentation site in site/; a warning or a broken link is an error
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+check: lint types test docs  ## All of these; what CI runs
+
+# The wheel is built from the sdist, so both are used. The environment has nothing but the wheel and what it asks for.
+BARE := build/bare
+
+dist: $(BIN)/release.installed  ## Build wheel and sdist in dist/, check them, and try the wheel in a bare environment
+	rm -rf dist $(BARE)
+	$(BIN)/python -m build
+	$(BIN)/twine check --strict dist/*
+	$(PYTHON) -m venv $(BARE)
+	$(BARE)/bin/python -m pip install --quiet dist/*.whl
+	$(BARE)/bin/python -I examples/attach.py
 
 format: install  ## Format the code
 	$(BIN)/ruff check --fix .
@@ -45,8 +59,8 @@ example: install  ## The objective in a loop of one's own, on scikit-learn's dig
 benchmark: install  ## Measure the cost of a training step (about 10 minutes)
 	$(BIN)/python benchmarks/step_overhead.py
 
-clean:  ## Remove the virtual environment and caches
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+clean:  ## Remove the virtual environment, caches and what was built
+	rm -rf $(VENV) build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
-.PHONY: help quickstart install lint types test test-fast check format example benchmark clean
+.PHONY: help quickstart install lint types test test-fast docs check dist format example benchmark clean
 .SECONDARY:

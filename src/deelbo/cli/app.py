@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 from typing import Annotated, Any
 
 import typer
 
+import deelbo
 from deelbo.cli.calibrate import calibrate
 from deelbo.cli.compare import compare
 from deelbo.cli.evaluate import evaluate
@@ -30,7 +30,7 @@ for command in (quickstart, finetune, predict, evaluate, calibrate, report, expo
 
 def _version(wanted: bool) -> None:
     if wanted:
-        print(f"deelbo {importlib.metadata.version('deelbo')}")
+        print(f"deelbo {deelbo.__version__}")
         raise typer.Exit
 
 
