@@ -19,7 +19,7 @@ FLOOR = 1e-3  # smallest noise in `finetune`, in standard deviations of the trai
 class GaussianPrediction(NamedTuple):
     """A predicted distribution for each number.
 
-    Args:
+    Attributes:
         mean: Predicted means in the targets' own units, [N, K].
         std: Predicted standard deviations: the learned noise and, if draws were averaged, their spread, [N, K].
     """

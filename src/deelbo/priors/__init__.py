@@ -1,6 +1,6 @@
-"""Gaussian priors over groups of parameters, whose variances are learned in closed form.
+"""Gaussian priors over groups of parameters, whose variances are learned in closed form (Table 1 of the paper).
 
-| prior   | p(w), backbone            | p(V), classifier |   (Table 1 of the paper)
+| prior   | p(w), backbone            | p(V), classifier |
 | ------- | ------------------------- | ---------------- |
 | L2-zero | N(0, lambda I)            | N(0, tau I)      |
 | L2-SP   | N(mu, lambda I)           | N(0, tau I)      |
