@@ -18,6 +18,7 @@ ROOT = Path(__file__).parents[1]
 PLACES = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
 AS_THEY_ARE = ("CITATION.cff", "LICENSE")
 LINK = re.compile(r"\]\((?!\w+:|#)([^)#\s]+)")
+CODE, OPTION = re.compile(r"<code>[^<]*</code>"), re.compile(r"--[\w-]+")
 
 
 def on_files(files: Files, config: Any) -> Files:
@@ -47,6 +48,15 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """
     name = page.file.src_uri
     return relinked(markdown, f"docs/{name}") if (ROOT / "docs" / name).exists() else markdown
+
+
+def on_page_content(html: str, **_: Any) -> str:
+    """Mark options such as --out, so that the style sheet can keep each on one line.
+
+    Args:
+        html: The content of a page.
+    """
+    return CODE.sub(lambda code: OPTION.sub(r'<span class="option">\g<0></span>', code[0]), html)
 
 
 def relinked(markdown: str, name: str) -> str:

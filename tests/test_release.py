@@ -60,3 +60,12 @@ def test_published_without_a_password():
     assert publish["jobs"]["publish"]["permissions"] == {"id-token": "write"}
     assert publish["jobs"]["publish"]["needs"] == "build"
     assert "secrets." not in (ROOT / ".github" / "workflows" / "publish.yml").read_text()
+
+
+def test_the_install_page_names_every_extra():
+    extras = set(
+        re.findall(r"^(\w+) = \[", PROJECT.split("[project.optional-dependencies]")[1].split("[project.")[0], re.M)
+    )
+    rows = re.findall(r"^\| .* \| (`\w+`(?:, `\w+`)*) \|$", (ROOT / "docs" / "install.md").read_text(), re.MULTILINE)
+    named = {name for row in rows for name in re.findall(r"\w+", row)}
+    assert named == extras - {"all", "docs", "release"}  # parts of `test`, and another name for it
