@@ -11,6 +11,7 @@ import deelbo
 from deelbo.cli.app import app
 from deelbo.compare import STRATEGIES
 from shared.pages import (
+    FENCED,
     GIVEN,
     PAGES,
     ROOT,
@@ -27,6 +28,8 @@ GROUP = typer.main.get_command(app)
 OPTIONS = {option for command in [GROUP, *GROUP.commands.values()] for p in command.params for option in p.opts}
 OPTIONS |= {option for command in GROUP.commands.values() for p in command.params for option in p.secondary_opts}
 OPTIONS |= {"--help"}
+# Pages that may have Python without a fence, and why; nothing of it runs here.
+UNFENCED = {"docs/integrations.md": "a library that need not be installed; tests/integrations/ runs it where it is"}
 # Options of programs that are not ours, and of benchmarks.
 OTHERS = {"--models", "--nproc_per_node"}
 
@@ -112,6 +115,8 @@ def test_no_block_is_forgotten():
         assert set(fences) <= {"", "python"}, name
         assert len(fences) % 2 == 0, name
         assert len(re.findall(r"^```python$", text, re.MULTILINE)) == len(python_blocks(text)), name
+        unfenced = re.findall(r"^    (?:import|from|def|class) .*$", FENCED.sub("", text), re.MULTILINE)
+        assert not unfenced or name in UNFENCED, (name, unfenced)
 
 
 @pytest.mark.parametrize("page", [name for name, text in PAGES.items() if commands(text)])
