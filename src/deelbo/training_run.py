@@ -216,7 +216,8 @@ class TrainingRun:
         if settings.pairs is None:
             if not classifier or not METHODS[settings.method].begins_with_pairs:
                 return 0.0
-            return share_of_pairs(unwrap(network), settings.likelihood, labels_of(self.sets.plain).tolist())
+            labels = labels_of(self.sets.plain).tolist()
+            return share_of_pairs(unwrap(network), settings.likelihood, labels, settings.steps)
         if settings.pairs and settings.likelihood != "categorical":
             raise ValueError(f"pairs={settings.pairs:g} needs classes; the task is {self._likelihood.task}")
         if settings.pairs and not classifier:

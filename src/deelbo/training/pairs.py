@@ -28,17 +28,19 @@ from deelbo.models.sentences import SentenceClassifier
 
 SHARE = 0.75  # of the steps, by default; the others train the classifier
 FEW = 64  # largest mean number of examples of a class for which pairs are the default
+ENOUGH_STEPS = 100  # of fewer, too few are left for the classifier
 
 
-def share_of_pairs(network: nn.Module, likelihood: str, labels: Sequence[Any]) -> float:
+def share_of_pairs(network: nn.Module, likelihood: str, labels: Sequence[Any], steps: int) -> float:
     """Return the default share of the steps that train on pairs: of few texts, with a sentence encoder; 0 otherwise.
 
     Args:
         network: The network, without a wrapper.
         likelihood: Name of the likelihood.
         labels: Labels of the training examples.
+        steps: Number of steps of the run.
     """
-    if not isinstance(network, SentenceClassifier) or likelihood != "categorical":
+    if not isinstance(network, SentenceClassifier) or likelihood != "categorical" or steps < ENOUGH_STEPS:
         return 0.0
     counts = Counter(label for label in labels if label != IGNORED)
     pairs = any(count > 1 for count in counts.values())

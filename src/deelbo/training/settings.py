@@ -60,7 +60,7 @@ class Settings:
         pairs: Share of the steps, at the beginning, in which features of one class are drawn together and those of
             different classes apart; the other steps train only the classifier. 0 to train all weights with the
             classifier from the beginning. None for 0.75 where a sentence encoder learns from few texts by "de-elbo" or
-            "elbo", and 0 otherwise.
+            "elbo" in at least 100 steps, and 0 otherwise.
         seed: Seed of everything random.
 
     Raises:
