@@ -8,6 +8,7 @@ from torch import nn
 
 from deelbo.laplace import LaplacePosterior, conditional_likelihood
 from deelbo.laplace.conditional import log_mean
+from deelbo.likelihoods import Categorical, Gaussian
 from deelbo.priors import GaussianPrior, PriorGroup
 
 
@@ -52,6 +53,44 @@ def test_agrees_with_bayesian_linear_regression():
     assert abs(log_mean(values[:20]) - float(exact)) < 4 * float(ratios.std() / ratios.mean() / math.sqrt(20))
     # The mean of the logarithms, the sums in the wrong order, is another number.
     assert float(values.mean()) < log_mean(values) - 0.05
+
+
+def test_a_temperature_is_a_factor_of_the_standard_deviation():
+    """At the temperature t the draws are from N(mean, t^2 H^-1); the likelihood of new targets has a closed form."""
+    _, _, X_new, y_new, noise, _ = linear_regression()
+    fisher = torch.tensor([0.5, 1.0, 2.0, 4.0], dtype=torch.float64)
+    layer = nn.Linear(4, 1, bias=False, dtype=torch.float64)
+    layer.weight.data.copy_(torch.linalg.lstsq(X_new, y_new[:, None]).solution.T)
+    prior = GaussianPrior({"all": PriorGroup([layer.weight], variance=2.0)})
+    posterior = LaplacePosterior(prior, {"all": [fisher[None]]}, 0.0)
+    likelihood = Gaussian(noise=noise).double()
+    precision = torch.diag(fisher) + torch.eye(4, dtype=torch.float64) / 2.0
+    for t in (0.5, 0.1, 0.01):
+        covariance = t**2 * X_new @ torch.linalg.inv(precision) @ X_new.T + noise**2 * torch.eye(6, dtype=torch.float64)
+        exact = torch.distributions.MultivariateNormal(layer(X_new)[:, 0].detach(), covariance).log_prob(y_new)
+        found = conditional_likelihood(
+            posterior, lambda: layer(X_new), y_new[:, None], likelihood, samples=2000, temperatures=[t]
+        )
+        assert found.value == pytest.approx(float(exact), abs=0.08)
+        assert found.temperature == t
+
+
+def test_the_temperature_is_chosen_by_the_mean_over_classes():
+    """Nine examples of one class and one of another: always saying the first is 90 % right, and no rule at all."""
+    labels = torch.tensor([0] * 9 + [1])
+    says_first = torch.tensor([[1.0, 0.0]]).expand(10, 2)
+    finds_both = torch.tensor([[1.0, 0.0]] * 7 + [[0.0, 1.0]] * 3)
+    weight = nn.Parameter(torch.zeros(1, dtype=torch.float64))
+    prior = GaussianPrior({"all": PriorGroup([weight])})
+    posterior = LaplacePosterior(prior, {"all": [torch.ones(1, dtype=torch.float64)]}, 0.0)
+
+    def outputs():  # the rule depends on how far the draws are from the mean
+        return 5.0 * (says_first if weight.abs().item() < 1e-3 else finds_both)
+
+    found = conditional_likelihood(posterior, outputs, labels, samples=3, temperatures=[1e-6, 1.0])
+    assert found.temperature == 1.0
+    assert found.score == pytest.approx((7 / 9 + 1) / 2)
+    assert Categorical().score(says_first, labels) == pytest.approx(0.5)
 
 
 def classifier(seed=0):

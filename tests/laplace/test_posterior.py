@@ -142,7 +142,7 @@ def test_draws_have_the_posterior_covariance():
     center = torch.cat([w.detach().flatten() for w in weights])
     draws = []
     for seed in range(1500):
-        with posterior.sample(seed, temperature=0.25):
+        with posterior.sample(seed, scale=0.5):
             draws.append(torch.cat([w.detach().flatten() for w in weights]) - center)
     assert torch.equal(torch.cat([w.detach().flatten() for w in weights]), center)
     found = torch.cov(torch.stack(draws).T)

@@ -109,7 +109,8 @@ class Trial:
             "head": self.model_spec.head,
             "settings": settings,
             "held_out": self.held_out,
-            "clml": None if self.clml is None else [self.clml[0], list(self.clml[1])],
+            # The last word says what temperatures are factors of: older records have factors of the covariance.
+            "clml": None if self.clml is None else [self.clml[0], list(self.clml[1]), "std"],
             "test_size": self.test_size,
             "precision": self.precision,
             "library": self.library,

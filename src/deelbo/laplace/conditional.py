@@ -13,7 +13,9 @@ from deelbo.laplace.posterior import LaplacePosterior
 from deelbo.likelihoods import Categorical, Likelihood
 
 SAMPLES = 20  # draws of the weights at each temperature
-TEMPERATURES = (1.0, 0.1, 0.01, 1e-3, 1e-4)  # factors of the posterior covariance to choose from
+# Factors of the posterior's standard deviations to choose from, as in the code of the DE-ELBO paper. As factors of the
+# covariance, the narrowest would leave draws so wide that the best MAP cells look bad (docs/fidelity.md).
+TEMPERATURES = (1.0, 0.1, 0.01, 1e-3, 1e-4)
 
 
 @dataclass(frozen=True)
@@ -22,8 +24,9 @@ class Conditional:
 
     Args:
         value: log p(held-out y | training y).
-        temperature: Factor of the posterior covariance with the best averaged prediction.
-        score: How good the averaged prediction of the held-out examples is, larger being better (their accuracy).
+        temperature: Factor of the posterior's standard deviations with the best averaged prediction.
+        score: How good the averaged prediction of the held-out examples is, larger being better: for classes their
+            accuracy, averaged over the classes.
     """
 
     value: float
@@ -48,7 +51,7 @@ def conditional_likelihood(
         targets: Targets of the held-out examples.
         likelihood: Likelihood of the targets; categorical (classes) if None.
         samples: Number of draws of the weights at each temperature.
-        temperatures: Factors of the posterior covariance to choose from. Of equally good ones the first wins; one
+        temperatures: Factors of the posterior's standard deviations to choose from. Of equally good ones the first wins; one
             whose draws all have likelihood zero is chosen only if this is so at every temperature.
 
     Returns:

@@ -113,19 +113,19 @@ class LaplacePosterior:
                 group.group.variance = group.best_variance()
 
     @contextmanager
-    def sample(self, seed: int, temperature: float = 1.0) -> Iterator[None]:
-        """Let the weights be a draw from N(theta*, temperature H^-1) inside the block.
+    def sample(self, seed: int, scale: float = 1.0) -> Iterator[None]:
+        """Let the weights be a draw from N(theta*, scale^2 H^-1) inside the block.
 
         Args:
             seed: Seed for the draw.
-            temperature: Factor of the covariance; 1 draws from the Laplace approximation itself.
+            scale: Factor of the standard deviations; 1 draws from the Laplace approximation itself.
         """
         weights = [weight for group in self.groups for weight in group.group.weights]
         means = [weight.detach().clone() for weight in weights]
         try:
             with torch.no_grad():
                 for number, group in enumerate(self.groups):
-                    group.add_noise(mix(seed, number), math.sqrt(temperature))
+                    group.add_noise(mix(seed, number), scale)
             yield
         finally:
             with torch.no_grad():

@@ -130,5 +130,7 @@ class Categorical(Likelihood):
         return rows
 
     def score(self, prediction: Tensor, target: Tensor) -> float:
-        """Return the accuracy."""
-        return float((prediction.argmax(1) == target).double().mean())
+        """Return the mean over classes of the share of a class's examples that are right (the paper's accuracy)."""
+        right = (prediction.argmax(1) == target).double()
+        counts = torch.bincount(target)
+        return float((torch.bincount(target, right) / counts)[counts > 0].mean())
