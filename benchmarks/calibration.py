@@ -302,7 +302,7 @@ def cases(arguments: argparse.Namespace) -> None:
         result = finetune(network, augmented, plain_train_set=plain, device="cpu", **settings)
         assert data.test is not None
         tested, truth = reader.dataset(data.test), torch.tensor(data.test.labels)
-        logits = result.predict_dataset(tested, temperature=1).log()
+        logits = result.raw_predictions(tested)
         best = 1 / held_out_factor(logits, truth, Categorical())
         found = {
             name: result.evaluate(tested, temperature=t) for name, t in (("plain", 1), ("free", None), ("best", best))

@@ -32,6 +32,24 @@ def test_predictions():
     assert not result.model.training
 
 
+@pytest.mark.parametrize("samples", [0, 2])
+def test_the_nll_of_a_confident_network_is_not_capped(samples):
+    result, data = quick(), digits()[1]
+    with torch.no_grad():
+        result.model[-1].weight.mul_(3e4)
+        outputs = []
+        for sample in range(samples):
+            with result.posterior.sample(seed=sample):
+                outputs.append(result.model(data[:][0]).double())
+        outputs = torch.stack(outputs or [result.model(data[:][0]).double()])
+    log_p = outputs.log_softmax(2).gather(2, data[:][1].expand(len(outputs), -1)[..., None])[..., 0]
+    expected = float((math.log(len(outputs)) - torch.logsumexp(log_p, 0)).mean())
+    assert expected > 500
+    found = result.evaluate(data, samples, temperature=1)
+    assert found["nll"] == pytest.approx(expected, rel=1e-9)
+    assert torch.isfinite(torch.tensor(list(found.values()))).all()
+
+
 def test_save_and_load(tmp_path):
     result = quick()
     result.save(tmp_path / "run")

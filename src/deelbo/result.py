@@ -19,7 +19,7 @@ from torch.utils.data import Dataset
 from deelbo._extras import require
 from deelbo._files import write_json, write_tensors
 from deelbo.likelihoods import LIKELIHOODS, Likelihood
-from deelbo.metrics import compute_metrics
+from deelbo.metrics import measure
 from deelbo.models import InputReader, restore_model
 from deelbo.models.weights import fold_units
 from deelbo.posteriors import IsotropicPosterior
@@ -125,10 +125,15 @@ class Result:
         else:
             batches = list(inputs.split(batch_size))
         moved = [to_device(batch, device) for batch in batches]
-        return self.tempered(predict(self.model, self.likelihood, moved, self.posterior, samples), temperature)
+        raw = predict(self.model, self.likelihood, moved, self.posterior, samples)
+        return self.likelihood.shown(self.tempered(raw, temperature))
 
     def tempered(self, prediction: Any, temperature: float | None = None) -> Any:
-        """Return predictions of the network's plain outputs as a temperature makes them; the run's own if None.
+        """Return raw predictions as a temperature makes them; the run's own if None.
+
+        Args:
+            prediction: What `raw_predictions` returned.
+            temperature: Temperature instead of the run's own; 1 changes nothing.
 
         Raises:
             ValueError: If the temperature is not positive.
@@ -159,9 +164,24 @@ class Result:
             progress: Called after each batch with (done, total).
             temperature: Temperature instead of the run's own; 1 for the network's plain outputs.
         """
+        raw = self.raw_predictions(dataset, samples, batch_size, progress)
+        return self.likelihood.shown(self.tempered(raw, temperature))
+
+    def raw_predictions(
+        self,
+        dataset: Dataset,
+        samples: int = 0,
+        batch_size: int = 64,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> Any:
+        """Return predictions of the network's plain outputs that lose nothing: logarithms instead of probabilities.
+
+        Log-probabilities of classes, log-odds of labels, means and standard deviations of numbers: what `tempered`
+        and `deelbo.metrics.measure` take. See `predict_dataset` for the arguments.
+        """
         device = next(self.model.parameters()).device
         batches = _Inputs(dataset, batch_size, device, max(1, samples), progress)
-        return self.tempered(predict(self.model, self.likelihood, batches, self.posterior, samples), temperature)
+        return predict(self.model, self.likelihood, batches, self.posterior, samples)
 
     def predict_sets(self, inputs: Any, alpha: float = 0.1) -> Tensor:
         """Return prediction sets that leave out the truth about so often, see docs/calibration.md for what is sure.
@@ -208,8 +228,8 @@ class Result:
             batch_size: Number of examples at a time.
             temperature: Temperature instead of the run's own; 1 for the network's plain outputs.
         """
-        predictions = self.predict_dataset(dataset, samples, batch_size, temperature=temperature)
-        return compute_metrics(self.likelihood.name, predictions, labels_of(dataset))
+        predictions = self.tempered(self.raw_predictions(dataset, samples, batch_size), temperature)
+        return measure(self.likelihood, predictions, labels_of(dataset))
 
     def save(self, path: str | Path) -> None:
         """Write the run into a new folder, from which `deelbo.load` reads it.

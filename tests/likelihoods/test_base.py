@@ -84,7 +84,8 @@ def test_averaging_predictions_is_averaging_distributions(name):
     likelihood = LIKELIHOODS[name].for_training("none")
     likelihood.fit(y, K)
     outputs = torch.randn(4, N, K, generator=generator)
-    prediction = likelihood.prediction(sum(likelihood.averageable(output) for output in outputs) / 4)
+    average = likelihood.average(likelihood.averageable(output) for output in outputs)
+    prediction = likelihood.shown(likelihood.prediction(average))
     if name == "gaussian":
         draws = likelihood.location + likelihood.spread * outputs.double()
         torch.testing.assert_close(prediction.mean, draws.mean(0))

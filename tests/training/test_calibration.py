@@ -50,7 +50,7 @@ def test_coverage_of_sets_and_intervals():
             prediction = likelihood.tempered(
                 likelihood.prediction(likelihood.averageable(outputs[99:])), calibration.temperature
             )
-            sets = likelihood.sets(prediction, calibration.limits(0.1))
+            sets = likelihood.sets(likelihood.shown(prediction), calibration.limits(0.1))
             if name == "classes":
                 inside = sets.gather(1, targets[99:, None])
             else:

@@ -15,8 +15,9 @@ def test_samples_average_probabilities():
     for s in range(3):
         with torch.no_grad(), posterior.sample(seed=s):
             expected.append(net(x).softmax(1))
-    torch.testing.assert_close(predict(net, Categorical(), [x[:2], x[2:]], posterior, 3), torch.stack(expected).mean(0))
-    torch.testing.assert_close(predict(net, Categorical(), [x]), net(x).softmax(1).detach())
+    found = predict(net, Categorical(), [x[:2], x[2:]], posterior, 3)
+    torch.testing.assert_close(found.exp(), torch.stack(expected).mean(0))
+    torch.testing.assert_close(predict(net, Categorical(), [x]), net(x).log_softmax(1).detach())
     assert net.training
     with pytest.raises(ValueError, match="no posterior"):
         predict(net, Categorical(), [x], None, 2)

@@ -25,7 +25,7 @@ from deelbo.data import Data, Examples, Targets, split, stratified_subset
 from deelbo.data.images import ImageSet, ImageStore
 from deelbo.errors import AllDivergedError
 from deelbo.laplace import Conditional, conditional_likelihood, laplace_posterior
-from deelbo.metrics import compute_metrics
+from deelbo.metrics import compute_metrics, measure
 from deelbo.models import InputReader
 from deelbo.priors import GaussianPrior
 from deelbo.result import Result, load, versions
@@ -151,10 +151,10 @@ def run_trial(
                 record["clml"] = _finite(vars(_conditional(trial, result, prior, sets.plain, held_set)))
     test_set = _test_set(trial, reader, data)
     with _timed(seconds, "test"):
-        plain = result.predict_dataset(test_set, batch_size=BATCH, temperature=1)
+        plain = result.raw_predictions(test_set, batch_size=BATCH)
         for name, temperature in {"test": 1.0, "calibrated": result.temperature}.items():
             predictions = result.tempered(plain, temperature)
-            record[name] = _finite(compute_metrics(result.likelihood.name, predictions, labels_of(test_set)))
+            record[name] = _finite(measure(result.likelihood, predictions, labels_of(test_set)))
     return {
         **record,
         "tested": len(test_set),  # type: ignore[arg-type]

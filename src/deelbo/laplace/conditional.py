@@ -51,8 +51,8 @@ def conditional_likelihood(
         targets: Targets of the held-out examples.
         likelihood: Likelihood of the targets; categorical (classes) if None.
         samples: Number of draws of the weights at each temperature.
-        temperatures: Factors of the posterior's standard deviations to choose from. Of equally good ones the first wins; one
-            whose draws all have likelihood zero is chosen only if this is so at every temperature.
+        temperatures: Factors of the posterior's standard deviations to choose from. Of equally good ones the first
+            wins; one whose draws all have likelihood zero is chosen only if this is so at every temperature.
 
     Returns:
         The conditional log marginal likelihood, with the chosen temperature and its score.
@@ -74,13 +74,13 @@ def conditional_likelihood(
     likelihood = likelihood or Categorical()
     candidates = []
     for temperature in temperatures:
-        log_likelihoods, average = [], torch.zeros(())
+        log_likelihoods, parts = [], []
         for seed in range(samples):
             with torch.no_grad(), posterior.sample(seed, temperature):
                 drawn = outputs().double().cpu()
                 log_likelihoods.append(likelihood.log_likelihood(drawn, targets))
-                average = average + likelihood.averageable(drawn) / samples
-        score = likelihood.score(likelihood.prediction(average), targets)
+                parts.append(likelihood.averageable(drawn))
+        score = likelihood.score(likelihood.shown(likelihood.prediction(likelihood.average(parts))), targets)
         candidates.append(Conditional(log_mean(torch.stack(log_likelihoods)), temperature, score))
     # Under a flat prior, weights that no example depends on have an infinite variance; such draws have likelihood zero.
     return max(candidates, key=lambda candidate: (candidate.value > -math.inf, candidate.score))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import torch
 from torch import Tensor, nn
 
 from deelbo._registry import Registry
@@ -59,6 +61,7 @@ class Likelihood(nn.Module, ABC):
     has_classes: ClassVar[bool] = True  # whether class weights make sense
     scale_free: ClassVar[bool] = True  # whether the size of an output says how certain it is, as with logits
     has_sets: ClassVar[bool] = False  # whether there are prediction sets
+    logarithmic: ClassVar[bool] = True  # whether `averageable` gives logarithms of what is averaged
     learned_titles: ClassVar[dict[str, str]] = {}  # titles of the numbers of `learned` in the report
 
     def __init__(self, class_weights: str = "none") -> None:
@@ -163,15 +166,44 @@ class Likelihood(nn.Module, ABC):
 
     @abstractmethod
     def averageable(self, output: Tensor) -> Tensor:
-        """Return the part of a prediction that is averaged over draws of the weights, in float64."""
+        """Return the part of a prediction that is averaged over draws of the weights, in float64.
+
+        If `logarithmic`, its logarithm, because probabilities of confident networks vanish: exp(-750) = 0.
+        """
+
+    def average(self, parts: Iterable[Tensor]) -> Tensor:
+        """Return the average over one or more draws of what `averageable` returned for each.
+
+        Args:
+            parts: Means, or logarithms of which log 1/S sum_s exp(part_s) is the average.
+        """
+        draws = iter(parts)
+        total, number = next(draws), 1
+        for part in draws:
+            total = torch.logaddexp(total, part) if self.logarithmic else total + part
+            number += 1
+        return total - math.log(number) if self.logarithmic else total / number
 
     def units(self) -> tuple[Tensor, Tensor] | None:
         """Return location and spread that convert outputs to the user's units; None if outputs have no units."""
         return None
 
     def prediction(self, average: Tensor) -> Any:
-        """Return the prediction from an average of `averageable`: probabilities, unless a subclass overrides it."""
+        """Return the prediction from an `average`: the same logarithms, unless a subclass overrides it."""
         return average
+
+    def shown(self, prediction: Any) -> Any:
+        """Return a prediction as users see it, such as probabilities instead of their logarithms."""
+        return prediction
+
+    def predictive_log_prob(self, prediction: Any, target: Tensor) -> Tensor | None:
+        """Return log p(y_i) of every example under its prediction; None if `shown` predictions lose nothing of it.
+
+        Args:
+            prediction: Predictions that `prediction` or `tempered` returned.
+            target: Targets of the same examples.
+        """
+        return None
 
     @abstractmethod
     def tempered(self, prediction: Any, temperature: float) -> Any:
@@ -186,7 +218,7 @@ class Likelihood(nn.Module, ABC):
         """Return how unusual targets are under predictions, [N, numbers]; prediction sets hold what is less unusual.
 
         Args:
-            prediction: Predictions that `prediction` returned.
+            prediction: Predictions that `shown` returned.
             target: Targets of the same examples.
 
         Raises:
@@ -198,7 +230,7 @@ class Likelihood(nn.Module, ABC):
         """Return what has scores within limits: the classes, as booleans [N, C], or the intervals, [N, K, 2].
 
         Args:
-            prediction: Predictions that `prediction` returned.
+            prediction: Predictions that `shown` returned.
             limits: Largest score for each column of `scores`.
 
         Raises:
@@ -224,14 +256,14 @@ class Likelihood(nn.Module, ABC):
         """Return predictions as rows of a table, one for each example.
 
         Args:
-            prediction: Predictions that `prediction` returned.
+            prediction: Predictions that `shown` returned.
             names: Names of the classes, labels or numbers.
             top: Number of most probable classes to name.
         """
 
     @abstractmethod
     def score(self, prediction: Any, target: Tensor) -> float:
-        """Return how good predictions are, larger being better; CLML chooses its temperature by it."""
+        """Return how good shown predictions are, larger being better; CLML chooses its temperature by it."""
 
 
 def likelihood_of_task(task: str) -> str:

@@ -91,13 +91,26 @@ class Bernoulli(Likelihood):
         return TrainingScore("accuracy", ((output > 0) == (target > 0)).double().mean(1).sum())
 
     def averageable(self, output: Tensor) -> Tensor:
+        """Return log(1 - p) and log p of each label, [N, L, 2]."""
+        logits = output.double()
+        return torch.stack([F.logsigmoid(-logits), F.logsigmoid(logits)], -1)
+
+    def prediction(self, average: Tensor) -> Tensor:
+        """Return log(p / (1 - p)) of each label, [N, L]."""
+        return average[..., 1] - average[..., 0]
+
+    def shown(self, prediction: Tensor) -> Tensor:
         """Return the probability of each label, [N, L]."""
-        return output.double().sigmoid()
+        return prediction.sigmoid()
+
+    def predictive_log_prob(self, prediction: Tensor, target: Tensor) -> Tensor:
+        """Return log p(labels) of every example, summed over the labels."""
+        signs = torch.where(target.to(prediction.device) > 0, 1.0, -1.0).double()
+        return F.logsigmoid(signs * prediction).sum(1)
 
     def tempered(self, prediction: Tensor, temperature: float) -> Tensor:
         """Return the probabilities whose logits are divided by the temperature."""
-        # In float64 a probability of 1 stands for all logits above 36.
-        return prediction if temperature == 1 else (prediction.logit(eps=1e-16) / temperature).sigmoid()
+        return prediction if temperature == 1 else prediction / temperature
 
     def describe(self, prediction: Tensor, names: Sequence[str], top: int = 1) -> list[PredictedRow]:
         """Return the labels with a probability above 0.5, and the probability of each label."""

@@ -93,12 +93,20 @@ class Categorical(Likelihood):
         return TrainingScore("accuracy", (output.argmax(1) == target).sum())
 
     def averageable(self, output: Tensor) -> Tensor:
+        """Return the logarithms of class probabilities, [N, C]."""
+        return output.double().log_softmax(1)
+
+    def shown(self, prediction: Tensor) -> Tensor:
         """Return class probabilities, [N, C]."""
-        return output.double().softmax(1)
+        return prediction.exp()
+
+    def predictive_log_prob(self, prediction: Tensor, target: Tensor) -> Tensor:
+        """Return log p(class) of every example."""
+        return prediction.gather(1, target[:, None].to(prediction.device))[:, 0]
 
     def tempered(self, prediction: Tensor, temperature: float) -> Tensor:
         """Return probabilities in proportion to p^(1 / temperature)."""
-        return prediction if temperature == 1 else (prediction.log() / temperature).softmax(1)
+        return prediction if temperature == 1 else (prediction / temperature).log_softmax(1)
 
     def scores(self, prediction: Tensor, target: Tensor) -> Tensor:
         """Return 1 - p(class), [N, 1]."""

@@ -58,6 +58,7 @@ class Gaussian(Likelihood):
     """
 
     name, task, has_classes, scale_free, has_sets = "gaussian", "regression", False, False, True
+    logarithmic = False  # moments are averaged
     learned_titles = {"noise": "learned noise, in standard deviations of the targets"}  # noqa: RUF012 - never changed
     location: Tensor
     spread: Tensor

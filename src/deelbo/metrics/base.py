@@ -9,6 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from deelbo._registry import Registry
+from deelbo.likelihoods import Likelihood
 
 METRICS: Registry[Metric] = Registry("metric", "deelbo.metrics")
 
@@ -75,3 +76,16 @@ def compute_metrics(likelihood: str, prediction: Any, targets: Tensor) -> dict[s
         targets: True targets of the examples.
     """
     return {name: entry.compute(prediction, targets.cpu()) for name, entry in metrics_of(likelihood).items()}
+
+
+def measure(likelihood: Likelihood, prediction: Any, targets: Tensor) -> dict[str, float]:
+    """Return all metrics of predictions before they are shown, whose NLL is exact however confident they are.
+
+    Args:
+        likelihood: The likelihood.
+        prediction: Predictions as `Likelihood.prediction` and `tempered` return them.
+        targets: True targets of the examples.
+    """
+    values = compute_metrics(likelihood.name, likelihood.shown(prediction), targets)
+    log_prob = likelihood.predictive_log_prob(prediction, targets)
+    return values if log_prob is None else {**values, "nll": -float(log_prob.mean())}

@@ -40,9 +40,9 @@ def f1(probabilities: Tensor, labels: Tensor) -> float:
 
 @metric("nll", "bernoulli", "negative log-likelihood", better="lower")
 def negative_log_likelihood(probabilities: Tensor, labels: Tensor) -> float:
-    """Return the mean over examples of -log p(labels), summed over the labels."""
-    right = torch.where(labels > 0, probabilities, 1 - probabilities)
-    return float(-right.clamp(min=torch.finfo(torch.float32).tiny).log().sum(1).mean())
+    """Return the mean over examples of -log p(labels), summed over the labels (see `measure` for exact ones)."""
+    p = probabilities.double()
+    return float(-torch.where(labels > 0, p.log(), torch.log1p(-p)).sum(1).mean())
 
 
 @metric("ece", "bernoulli", "calibration error (ECE)", percent=True, better="lower")

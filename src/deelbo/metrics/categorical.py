@@ -32,9 +32,8 @@ def balanced_accuracy(probabilities: Tensor, labels: Tensor) -> float:
 
 @metric("nll", "categorical", "negative log-likelihood", better="lower")
 def negative_log_likelihood(probabilities: Tensor, labels: Tensor) -> float:
-    """Return the mean of -log p(right class)."""
-    tiny = torch.finfo(torch.float32).tiny
-    return float(-probabilities[torch.arange(len(labels)), labels].clamp(min=tiny).log().mean())
+    """Return the mean of -log p(right class); infinity if a probability is zero (see `measure` for exact ones)."""
+    return float(-probabilities.double()[torch.arange(len(labels)), labels].log().mean())
 
 
 @metric("ece", "categorical", "calibration error (ECE)", percent=True, better="lower")

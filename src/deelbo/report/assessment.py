@@ -7,7 +7,7 @@ from typing import Any
 
 from deelbo.data.images import ImageSet
 from deelbo.data.texts import TextSet
-from deelbo.metrics import compute_metrics
+from deelbo.metrics import measure
 from deelbo.report.views import VIEWS
 from deelbo.result import Result
 from deelbo.training.batches import labels_of
@@ -29,19 +29,19 @@ def assess(
         progress: Called after each batch with (done, total).
         temperature: Temperature instead of the run's own; 1 for the network's plain outputs.
     """
-    plain, targets = result.predict_dataset(dataset, samples, progress=progress, temperature=1), labels_of(dataset)
+    plain, targets = result.raw_predictions(dataset, samples, progress=progress), labels_of(dataset)
     prediction = result.tempered(plain, temperature)
     temperature = result.temperature if temperature is None else temperature
-    likelihood = result.likelihood.name
-    view = VIEWS[likelihood] if likelihood in VIEWS else None  # noqa: SIM401 - a registry raises an error of its own
-    details = {} if view is None else view.details(prediction, targets, dataset)
+    likelihood = result.likelihood
+    view = VIEWS[likelihood.name] if likelihood.name in VIEWS else None  # noqa: SIM401 - a registry raises an error
+    details = {} if view is None else view.details(likelihood.shown(prediction), targets, dataset)
     if temperature != 1:
         details["uncalibrated"] = {
-            "metrics": compute_metrics(likelihood, plain, targets),
-            **({} if view is None else {"calibration": view.calibration(plain, targets)}),
+            "metrics": measure(likelihood, plain, targets),
+            **({} if view is None else {"calibration": view.calibration(likelihood.shown(plain), targets)}),
         }
     return {
-        "metrics": compute_metrics(likelihood, prediction, targets),
+        "metrics": measure(likelihood, prediction, targets),
         "temperature": temperature,
         "samples": samples,
         "examples": len(targets),

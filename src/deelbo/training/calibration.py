@@ -19,7 +19,7 @@ from deelbo._modules import eval_mode
 from deelbo.likelihoods import Likelihood
 from deelbo.likelihoods.categorical import IGNORED
 from deelbo.likelihoods.temperature import held_out_factor, training_set_factor
-from deelbo.metrics import compute_metrics
+from deelbo.metrics import measure
 from deelbo.training.batches import in_order, network_output
 from deelbo.training.start import MOST_EXAMPLES
 
@@ -163,12 +163,12 @@ def held_out_calibration(outputs: Tensor, targets: Tensor, likelihood: Likelihoo
     if likelihood.scale_free:
         temperature = 1 / held_out_factor(outputs, targets, likelihood, 1 / center, SPREAD)
     else:  # the standard deviation of the errors, in predicted standard deviations
-        temperature = float(likelihood.scores(prediction, targets).square().mean().sqrt())
+        temperature = float(likelihood.scores(likelihood.shown(prediction), targets).square().mean().sqrt())
     tempered = likelihood.tempered(prediction, temperature)
     return Calibration(
         temperature,
         "held-out examples",
         examples=len(targets),
-        unseen=compute_metrics(likelihood.name, tempered, targets),
-        scores=likelihood.scores(tempered, targets) if likelihood.has_sets else None,
+        unseen=measure(likelihood, tempered, targets),
+        scores=likelihood.scores(likelihood.shown(tempered), targets) if likelihood.has_sets else None,
     )

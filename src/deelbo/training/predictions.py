@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
@@ -22,7 +22,7 @@ def predict(
     posterior: GaussianPosterior | None = None,
     samples: int = 0,
 ) -> Any:
-    """Return predictions in float64: probabilities, or means and standard deviations for a Gaussian likelihood.
+    """Return predictions in float64 as `Likelihood.prediction` gives them; `Likelihood.shown` makes probabilities.
 
     Args:
         network: The network, in any mode; predictions are made in eval mode.
@@ -41,11 +41,16 @@ def predict(
     with eval_mode(network):
         if not samples or posterior is None:
             return likelihood.prediction(_averageable(network, likelihood, batches))
-        total: Tensor | float = 0.0
-        for sample in range(samples):
-            with posterior.sample(seed=sample):
-                total = total + _averageable(network, likelihood, batches)
-        return likelihood.prediction(torch.as_tensor(total) / samples)
+        return likelihood.prediction(likelihood.average(_draws(network, likelihood, batches, posterior, samples)))
+
+
+def _draws(
+    network: nn.Module, likelihood: Likelihood, batches: Iterable[Inputs], posterior: GaussianPosterior, samples: int
+) -> Iterator[Tensor]:
+    for sample in range(samples):
+        with posterior.sample(seed=sample):
+            part = _averageable(network, likelihood, batches)
+        yield part
 
 
 def _averageable(network: nn.Module, likelihood: Likelihood, batches: Iterable[Inputs]) -> Tensor:

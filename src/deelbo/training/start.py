@@ -19,7 +19,7 @@ from deelbo._head import Head, split_head
 from deelbo._modules import eval_mode, unwrap
 from deelbo.likelihoods import Likelihood
 from deelbo.likelihoods.categorical import IGNORED
-from deelbo.metrics import compute_metrics, main_metric
+from deelbo.metrics import main_metric, measure
 from deelbo.training.batch_norm import batch_norm_layers, has_statistics, refresh_batch_norm
 from deelbo.training.batches import Inputs, network_output
 from deelbo.training.probe import Probe, fit_probe
@@ -222,6 +222,6 @@ class Starter:
         main = main_metric(self.likelihood.name)
         with suppress(ValueError, RuntimeError):
             if not self.likelihood.scale_free:
-                return {main.name: main.compute(prediction, ridge.targets)}
-            return compute_metrics(self.likelihood.name, prediction, ridge.targets)
+                return {main.name: main.compute(self.likelihood.shown(prediction), ridge.targets)}
+            return measure(self.likelihood, prediction, ridge.targets)
         return {}
