@@ -36,8 +36,19 @@ def test_the_papers_grids(tmp_path, prior, cells):
     if prior == "l2-zero":
         variances = [problem.point(values, rate, whole=True).settings.prior_variances for values, rate in found]
         assert all(v["backbone"] == v["head"] for v in variances)
-    if prior.startswith("ptyl"):
-        assert problem.point((1e9, 0.01), 0.1, True).settings.prior_variances["backbone"] == 1e9
+
+
+@pytest.mark.parametrize("scaling", [None, "mean", "sum"])
+@pytest.mark.parametrize("whole", [True, False])
+def test_both_scalings_of_ptyls_lambda(tmp_path, scaling, whole):
+    """MAP minimises mean NLL + d^T Sigma^-1 d / (2 lambda), by default, or mean NLL + d^T Sigma^-1 d / (2 lambda N)."""
+    options = small_options(methods=("map-grid",), **({} if scaling is None else {"ptyl_scaling": scaling}))
+    (problem,) = small_problems(tmp_path, options)
+    problem = dataclasses.replace(problem, prior="ptyl:FILE")
+    variance = problem.point((100.0, 0.01), 0.1, whole).settings.prior_variances["backbone"]
+    number, lengths = problem.number if whole else problem.number - problem.held_out, 7.0
+    penalty = lengths / (2 * variance) / number  # what `MaximumAPosteriori` adds to the mean loss: -log p(theta) / N
+    assert penalty == pytest.approx(lengths / (2 * 100.0 * (number if scaling == "sum" else 1)))
 
 
 def test_a_key_is_the_content_not_the_place(tmp_path):
@@ -90,6 +101,7 @@ def test_wrong_options_are_refused(tmp_path):
         {"lr_search": "x"},
         {"learning_rates": (0.1, 0.1)},
         {"ptyl_variances": (0.0,)},
+        {"ptyl_scaling": "x"},
         {"kappas": (0.0,)},
     ):
         with pytest.raises(ValueError, match=next(iter(changes))):

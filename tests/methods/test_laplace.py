@@ -9,6 +9,7 @@ from torch.utils.data import TensorDataset
 
 import deelbo
 from deelbo.laplace import empirical_fisher
+from deelbo.training.settings import Settings
 from shared.candidates import candidate as shared_candidate
 
 
@@ -101,3 +102,15 @@ def test_finetune_learns_and_resumes_bit_for_bit(tmp_path):
     assert again.prior_variances == whole.prior_variances
     loaded = deelbo.load(tmp_path / "run", network())
     assert loaded.prior_variances == whole.prior_variances
+
+
+def test_every_rate_is_trained_in_full_unless_a_race_is_asked_for():
+    rates = {"learning_rates": (0.03, 0.01), "steps": 40, "batch_size": 32, "device": "cpu"}
+    result = deelbo.finetune(network(), digits(), "3", method="la-lml", **rates)
+    assert {step: set(values) for step, values in result.values.items()} == {40: {0.03, 0.01}}
+    assert {row["learning_rate"] for row in result.history if row["step"] == 40} == {0.03, 0.01}
+    assert result.settings.lr_search == result.settings.as_dict()["lr_search"] == "grid"
+    assert Settings(method="la-lml", lr_search="race").lr_search == "race"
+    assert {name: Settings(method=name).lr_search for name in ("de-elbo", "elbo")} == dict.fromkeys(
+        ("de-elbo", "elbo"), "race"
+    )

@@ -79,6 +79,14 @@ def compare(
         options.Text,
         options.option("Candidates for lambda with the prior ptyl; 1,10,...,1e9 if not given.", panel=options.EXPERT),
     ] = None,
+    ptyl_scaling: Annotated[
+        str,
+        typer.Option(
+            rich_help_panel=options.EXPERT,
+            help="To what lambda of the prior ptyl refers: mean adds 1/(2 lambda) to the mean loss, as the authors' "
+            "code does; sum adds it to the sum over N examples, as the paper says, N times weaker.",
+        ),
+    ] = "mean",
     bo_iterations: Annotated[
         int | None,
         options.option(
@@ -141,6 +149,7 @@ def compare(
             "learning_rates": options.numbers("learning_rates", learning_rates),
             "lr_search": lr_search,
             "strengths": options.numbers("strengths", strengths),
+            "ptyl_scaling": ptyl_scaling,
             "bo_runs": bo_runs,
             "clml_samples": clml_samples,
             "temperatures": options.numbers("temperatures", temperatures),

@@ -69,12 +69,13 @@ def finetune(
         str, typer.Option(help="Candidates for the learning rate, separated by commas.")
     ] = ",".join(map(str, LEARNING_RATES)),
     lr_search: Annotated[
-        str,
-        typer.Option(
-            rich_help_panel=options.EXPERT,
-            help="How to choose the learning rate: race drops candidates early, grid trains all in full.",
+        options.Text,
+        options.option(
+            "How to choose the learning rate: race drops candidates early, grid trains all in full; if not given, grid "
+            "for la-lml and race for the other methods.",
+            panel=options.EXPERT,
         ),
-    ] = "race",
+    ] = None,
     steps: options.Steps = None,
     batch_size: options.BatchSize = None,
     optimizer: Annotated[

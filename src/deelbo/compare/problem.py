@@ -19,6 +19,9 @@ from deelbo.training.settings import LEARNING_RATES, SEARCHES, Settings
 RECORD = 3  # version of training; raise it when training changes, so that older records are not used
 STRENGTHS = (0.01, 0.001, 0.0001, 1e-5, 1e-6, 0.0)  # the paper's grid of alpha/N and beta/N
 PTYL_VARIANCES = tuple(10.0**k for k in range(10))  # the paper's grid of lambda with the prior PTYL
+# The penalty that MAP adds to the mean loss with the prior PTYL: 1/(2 lambda) in the authors' code, so that one grid
+# serves every N, and 1/(2 lambda N) in the paper's text, which hardly regularises where N is large.
+PTYL_SCALINGS = ("mean", "sum")
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,8 @@ class Options:
         kappas: Values of kappa (emphasis of the data) that "de-elbo" is run with; None stands for D/N.
         strengths: Candidates for the strengths alpha/N and beta/N of the grids; 0 for no regularisation.
         ptyl_variances: Candidates for lambda with the prior PTYL.
+        ptyl_scaling: Whether PTYL's penalty d^T Sigma^-1 d / (2 lambda) is added to the mean loss ("mean", the authors'
+            code) or to the sum over N examples ("sum", the paper's text).
         bo_iterations: Number of runs of one Bayesian optimisation.
         bo_runs: Number of repetitions of the Bayesian optimisation, each from another random start.
         clml_samples: Number of draws at each temperature for the conditional marginal likelihood.
@@ -46,6 +51,7 @@ class Options:
     kappas: tuple[float | None, ...] = (None,)
     strengths: tuple[float, ...] = STRENGTHS
     ptyl_variances: tuple[float, ...] = PTYL_VARIANCES
+    ptyl_scaling: str = "mean"
     bo_iterations: int = 35
     bo_runs: int = 1
     clml_samples: int = SAMPLES
@@ -54,6 +60,8 @@ class Options:
     def __post_init__(self) -> None:
         if self.lr_search not in SEARCHES:
             raise ValueError(f"lr_search={self.lr_search!r}, but it is one of {', '.join(SEARCHES)}")
+        if self.ptyl_scaling not in PTYL_SCALINGS:
+            raise ValueError(f"ptyl_scaling={self.ptyl_scaling!r}, but it is one of {', '.join(PTYL_SCALINGS)}")
         for name, lowest in (("strengths", 0.0), ("ptyl_variances", math.ulp(0.0)), ("learning_rates", math.ulp(0.0))):
             values = getattr(self, name)
             if not values or not all(lowest <= v < math.inf for v in values) or len(set(values)) != len(values):
@@ -204,14 +212,15 @@ class Problem:
         Args:
             values: A number for each axis of `search_axes`: a strength alpha/N, where the loss is mean NLL +
                 sum_g (alpha_g/N)/2 |theta_g - mean_g|^2 and so the variance is 1/alpha_g (0 for no regularisation); or
-                the variance itself, as the axis says.
+                PTYL's lambda, as the axis says: the variance itself, or N times it, by `Options.ptyl_scaling`.
             rate: Learning rate.
             whole: Whether to train on the whole training set, or on four fifths.
             clml: Whether to compute the conditional marginal likelihood of the held-out fifth.
         """
         number = self.number if whole else self.number - self.held_out
+        unit = number if self.options.ptyl_scaling == "mean" else 1
         variances = {
-            group: value if axis.is_variance else math.inf if value == 0 else 1 / (value * number)
+            group: value / unit if axis.is_variance else math.inf if value == 0 else 1 / (value * number)
             for axis, value in zip(self.search_axes, values, strict=True)
             for group in axis.groups
         }

@@ -17,6 +17,9 @@ class LaplaceMarginalLikelihood(MaximumAPosteriori):
 
     The evidence uses the diagonal empirical Fisher over the training set, in eval mode. The variances start at 1.
 
+    Every learning rate is trained in full: the evidence moves with the variances after every epoch, and it was never
+    shown that an early comparison of it finds the best rate.
+
     Args:
         inputs: Network, prior, likelihood and number of examples.
     """
@@ -25,6 +28,7 @@ class LaplaceMarginalLikelihood(MaximumAPosteriori):
     own_settings = ()
     needed_settings = ()
     variances_are_learned = "after every epoch"
+    lr_search = "grid"
 
     def __init__(self, inputs: MethodInputs) -> None:
         super().__init__(inputs, inputs.prior.variances)

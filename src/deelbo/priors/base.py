@@ -22,7 +22,7 @@ class SearchAxis:
 
     Args:
         groups: Groups of the prior that share the number.
-        is_variance: Whether the number is the groups' variance itself (lambda of PTYL, from 1 to 1e9), or a strength
+        is_variance: Whether the number is a variance up to a factor (lambda of PTYL, from 1 to 1e9), or a strength
             alpha/N of regularisation, whose variance is 1/alpha.
     """
 

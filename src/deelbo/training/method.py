@@ -87,6 +87,7 @@ class Method(ABC):
     - `penalty`: The column of the history with the regularisation's part of the loss.
     - `quantities`: Learned numbers beside the prior variances.
     - `variances_are_learned`: When the prior variances are learned, as the end of a sentence; "" if they stay fixed.
+    - `lr_search`: How its learning rate is chosen unless the user says otherwise: "race" or "grid".
     - `trains`: Whether it takes training steps; if not, the network with the classifier's start is its result.
     - `begins_with_pairs`: Whether training begins with pairs of examples by default, where that helps (`pairs.py`).
     """
@@ -97,6 +98,7 @@ class Method(ABC):
     penalty: ClassVar[Quantity]
     quantities: ClassVar[tuple[Quantity, ...]] = ()
     variances_are_learned: ClassVar[str] = ""
+    lr_search: ClassVar[str] = "race"
     trains: ClassVar[bool] = True
     begins_with_pairs: ClassVar[bool] = False
 

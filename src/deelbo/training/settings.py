@@ -40,7 +40,8 @@ class Settings:
         prior_variances: The fixed variances of "map", by group, such as {"backbone": 0.1, "head": 1.0}; infinity for
             no regularisation.
         learning_rates: Candidates for the learning rate; the training objective chooses among them.
-        lr_search: "race" drops candidates early, "grid" trains each in full.
+        lr_search: "race" drops candidates early, "grid" trains each in full; None for the method's own way, which is
+            the race except for "la-lml".
         steps: Number of optimizer steps of a full run.
         batch_size: Number of examples in a step, over all processes together.
         optimizer: "sgd" (Nesterov momentum) or "adamw".
@@ -76,7 +77,7 @@ class Settings:
     kappa: float | None = None
     prior_variances: dict[str, float] | None = None
     learning_rates: tuple[float, ...] = LEARNING_RATES
-    lr_search: str = "race"
+    lr_search: str | None = None
     steps: int = 6000
     batch_size: int = 128
     optimizer: str = "sgd"
@@ -98,6 +99,8 @@ class Settings:
         object.__setattr__(self, "learning_rates", tuple(float(rate) for rate in rates))
         if self.prior_variances is not None:  # infinity is stored in JSON as the text "inf"
             object.__setattr__(self, "prior_variances", {n: float(v) for n, v in self.prior_variances.items()})
+        if self.lr_search is None:
+            object.__setattr__(self, "lr_search", METHODS[self.method].lr_search)
         self._check_choices()
         if not METHODS[self.method].trains:
             for name, value in {"steps": 0, "learning_rates": self.learning_rates[:1], "head_start": "probe"}.items():
