@@ -78,6 +78,17 @@ def test_kappa_has_means_ranges_and_a_ring(axes_of):
     assert y == "test accuracy, %"
 
 
+def test_it_is_said_which_networks_a_line_is_about():
+    line = [(1, 0.5, 0.5, 0.5), (2, 0.6, 0.6, 0.6)]
+    kinds = {"map-grid": False, "map-bo": True, "de-elbo": None}
+    methods = [MethodCurves(name, 0, [(0, Curve(line, [(2, 0.6)], kind))]) for name, kind in kinds.items()]
+    again, part = charts.about_lines(methods).split(". Lines of ")
+    assert again.startswith("Lines of map-bo: networks trained again on all examples")
+    assert part.startswith("map-grid: networks trained on four fifths, without the time of training again")
+    assert "de-elbo" not in again + part
+    assert charts.about_lines(methods[2:]) == ""
+
+
 def test_a_chart_is_a_picture():
     svg = charts.time_chart(
         [MethodCurves("elbo", 0, [(0, Curve([], [(1.0, 0.5)]))])], metrics_of("categorical")["accuracy"]

@@ -76,5 +76,21 @@ def test_the_page_says_what_is_missing(comparison, tmp_path):
     text = path.read_text()
     assert path == tmp_path / "compare.html"
     assert "unfinished" in text
+    assert "Lines of" not in text  # neither method holds anything out
     assert text.count("<svg") == 1
     assert "shared.pictures:small" in text
+
+
+@pytest.mark.parametrize("retrain", ["best", "all"])
+def test_under_the_chart_it_says_which_networks_are_shown(tmp_path, retrain):
+    problems = small_problems(tmp_path, small_options(methods=("map-grid",), retrain=retrain))
+    comparison = Comparison(problems, Records(tmp_path / "records"))
+    while wanted := comparison.wanted():
+        for trial in wanted:
+            put_record(comparison.known.records, trial)
+    (row,) = rows = write_results(comparison, tmp_path)
+    assert row["runs"] == 9  # the runs for the chart alone are not charged
+    text = write_page(comparison, rows, tmp_path).read_text()
+    kind = "trained on four fifths" if retrain == "best" else "trained again on all examples, with the time for it"
+    assert f"Lines of map-grid: networks {kind}" in text
+    assert comparison.counts() == ((9, 9) if retrain == "best" else (16, 16))

@@ -102,6 +102,7 @@ def test_wrong_options_are_refused(tmp_path):
         {"learning_rates": (0.1, 0.1)},
         {"ptyl_variances": (0.0,)},
         {"ptyl_scaling": "x"},
+        {"retrain": "x"},
         {"kappas": (0.0,)},
     ):
         with pytest.raises(ValueError, match=next(iter(changes))):

@@ -87,6 +87,14 @@ def compare(
             "code does; sum adds it to the sum over N examples, as the paper says, N times weaker.",
         ),
     ] = "mean",
+    retrain: Annotated[
+        str,
+        typer.Option(
+            rich_help_panel=options.EXPERT,
+            help="What a search trains again on all examples: best, its result; or all that it could have chosen "
+            "earlier, for results over time as in the paper, at twice the runs.",
+        ),
+    ] = "best",
     bo_iterations: Annotated[
         int | None,
         options.option(
@@ -150,6 +158,7 @@ def compare(
             "lr_search": lr_search,
             "strengths": options.numbers("strengths", strengths),
             "ptyl_scaling": ptyl_scaling,
+            "retrain": retrain,
             "bo_runs": bo_runs,
             "clml_samples": clml_samples,
             "temperatures": options.numbers("temperatures", temperatures),

@@ -30,6 +30,29 @@ class MethodCurves:
     curves: list[tuple[int, Curve]]
 
 
+def about_lines(methods: Sequence[MethodCurves]) -> str:
+    """Return what must be said under a chart of results over time: which networks the lines of searches are about.
+
+    Args:
+        methods: Curves of the methods that are drawn.
+    """
+    lines = {m.label: [curve.retrained for _, curve in m.curves if len(curve.points) > 1] for m in methods}
+    again = [label for label, kinds in lines.items() if kinds and all(kinds)]
+    part = [label for label, kinds in lines.items() if False in kinds]
+    sentences = []
+    if again:
+        sentences.append(
+            f"Lines of {', '.join(again)}: networks trained again on all examples, with the time for it, as in the "
+            "paper."
+        )
+    if part:
+        sentences.append(
+            f"Lines of {', '.join(part)}: networks trained on four fifths, without the time of training again. The "
+            "paper's are of networks trained again; compare --retrain all makes the runs for that."
+        )
+    return " ".join(sentences)
+
+
 def time_chart(methods: Sequence[MethodCurves], metric: Metric) -> str:
     """Draw the main metric on the test set over time.
 

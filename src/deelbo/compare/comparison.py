@@ -43,7 +43,7 @@ class Entry:
         """Return the method's plan, which is made anew only when one of its missing runs is finished."""
         if self._plan is None or any(self.known(trial) is not None for trial in self._missing):
             self._plan = self.strategy.plan(self.problem, self.known)
-            self._missing = [trial for trial in self._plan.trials if self.known(trial) is None]
+            self._missing = [trial for trial in self._plan.everything if self.known(trial) is None]
         return self._plan
 
     def records(self) -> list[Record]:
@@ -136,7 +136,7 @@ class Comparison:
 
         The methods take turns, so that one which needs its runs one after the other does not wait for all grids.
         """
-        missing = [[trial for trial in entry.plan().trials if self.known(trial) is None] for entry in self.entries]
+        missing = [[trial for trial in entry.plan().everything if self.known(trial) is None] for entry in self.entries]
         turns = (trial for turn in itertools.zip_longest(*missing) for trial in turn if trial is not None)
         return list({trial.key: trial for trial in turns}.values())
 
@@ -154,16 +154,16 @@ class Comparison:
         seen: set[str] = set()
         for entry in self.entries:
             plan, costs = entry.plan(), [sum(record["seconds"].values()) for record in entry.records()]
-            missing = {trial.key for trial in plan.trials if self.known(trial) is None} - seen
+            missing = {trial.key for trial in plan.everything if self.known(trial) is None} - seen
             seen |= missing
-            number = len(missing) + plan.expected - len(plan.trials)
+            number = len(missing) + plan.expected - len(plan.everything)
             total += number * (sum(costs) / len(costs) if costs else mean)
         return max(0.0, total - mean * sum(running.values())) / slots
 
     def counts(self) -> tuple[int, int]:
         """Return how many runs are finished, and how many there will be; a run that methods share counts once."""
-        planned = {trial.key: trial for entry in self.entries for trial in entry.plan().trials}
-        unknown = sum(entry.plan().expected - len(entry.plan().trials) for entry in self.entries)
+        planned = {trial.key: trial for entry in self.entries for trial in entry.plan().everything}
+        unknown = sum(entry.plan().expected - len(entry.plan().everything) for entry in self.entries)
         return sum(self.known(trial) is not None for trial in planned.values()), len(planned) + unknown
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from deelbo._files import write_text
 from deelbo._wording import duration
-from deelbo.compare.charts import MethodCurves, kappa_chart, time_chart
+from deelbo.compare.charts import MethodCurves, about_lines, kappa_chart, time_chart
 from deelbo.compare.comparison import Comparison
 from deelbo.compare.problem import model_name
 from deelbo.compare.results import Row, default_kappa, label, tables
@@ -114,7 +114,11 @@ def _panels(comparison: Comparison) -> list[dict[str, str]]:
             method.curves.append((number, entry.strategy.curve(problem, comparison.known)))
     metric = main_metric(comparison.entries[0].problem.likelihood)
     return [
-        {"title": f"{model}, {prior}, N = {size}", "chart": time_chart(list(methods.values()), metric)}
+        {
+            "title": f"{model}, {prior}, N = {size}",
+            "chart": time_chart(list(methods.values()), metric),
+            "note": about_lines(list(methods.values())),
+        }
         for (model, prior, size), methods in panels.items()
     ]
 

@@ -22,6 +22,7 @@ PTYL_VARIANCES = tuple(10.0**k for k in range(10))  # the paper's grid of lambda
 # The penalty that MAP adds to the mean loss with the prior PTYL: 1/(2 lambda) in the authors' code, so that one grid
 # serves every N, and 1/(2 lambda N) in the paper's text, which hardly regularises where N is large.
 PTYL_SCALINGS = ("mean", "sum")
+RETRAINS = ("best", "all")
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,8 @@ class Options:
         ptyl_variances: Candidates for lambda with the prior PTYL.
         ptyl_scaling: Whether PTYL's penalty d^T Sigma^-1 d / (2 lambda) is added to the mean loss ("mean", the authors'
             code) or to the sum over N examples ("sum", the paper's text).
+        retrain: What a search trains again on all examples: "best", the cell that is its result, or "all" that it could
+            have chosen had it stopped earlier, for the paper's results over time.
         bo_iterations: Number of runs of one Bayesian optimisation.
         bo_runs: Number of repetitions of the Bayesian optimisation, each from another random start.
         clml_samples: Number of draws at each temperature for the conditional marginal likelihood.
@@ -52,16 +55,16 @@ class Options:
     strengths: tuple[float, ...] = STRENGTHS
     ptyl_variances: tuple[float, ...] = PTYL_VARIANCES
     ptyl_scaling: str = "mean"
+    retrain: str = "best"
     bo_iterations: int = 35
     bo_runs: int = 1
     clml_samples: int = SAMPLES
     temperatures: tuple[float, ...] = TEMPERATURES
 
     def __post_init__(self) -> None:
-        if self.lr_search not in SEARCHES:
-            raise ValueError(f"lr_search={self.lr_search!r}, but it is one of {', '.join(SEARCHES)}")
-        if self.ptyl_scaling not in PTYL_SCALINGS:
-            raise ValueError(f"ptyl_scaling={self.ptyl_scaling!r}, but it is one of {', '.join(PTYL_SCALINGS)}")
+        for name, known in {"lr_search": SEARCHES, "ptyl_scaling": PTYL_SCALINGS, "retrain": RETRAINS}.items():
+            if getattr(self, name) not in known:
+                raise ValueError(f"{name}={getattr(self, name)!r}, but it is one of {', '.join(known)}")
         for name, lowest in (("strengths", 0.0), ("ptyl_variances", math.ulp(0.0)), ("learning_rates", math.ulp(0.0))):
             values = getattr(self, name)
             if not values or not all(lowest <= v < math.inf for v in values) or len(set(values)) != len(values):

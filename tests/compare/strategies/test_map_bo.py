@@ -95,3 +95,25 @@ def test_bo_goes_on_with_what_it_proposed(tmp_path):
     curve = strategy.curve(problem, known)
     assert [point[1] for point in curve.points] == pytest.approx([1 / 3, 1 / 2, 1 / 2])
     assert curve.finals == [pytest.approx((5.5, 0.8))] * 2
+    assert curve.retrained is False
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_leading_points_are_trained_again_for_the_papers_line(tmp_path):
+    problem, strategy, records, known = strategy_setup(tmp_path, "map-bo", bo_iterations=4, retrain="all")
+    for nll in (3.0, 4.0, 2.0, 5.0):  # the first and the third lead
+        (missing,) = (trial for trial in strategy.plan(problem, known).everything if known(trial) is None)
+        put_record(records, missing, nll=nll, accuracy=0.1)
+    plan = strategy.plan(problem, known)
+    assert len(plan.everything) == plan.expected == 6
+    first, third = plan.again
+    assert plan.finals == [third]
+    put_record(records, third, accuracy=0.7, seconds=30.0)
+    assert strategy.curve(problem, known).retrained is False
+    put_record(records, first, accuracy=0.6, seconds=10.0)
+    curve = strategy.curve(problem, known)
+    assert curve.retrained is True
+    assert [point[:2] for point in curve.points] == [
+        pytest.approx(point) for point in ((11.5, 0.6), (13.0, 0.6), (34.5, 0.7), (36.0, 0.7))
+    ]
+    assert curve.finals == [pytest.approx((36.0, 0.7))]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -30,12 +30,20 @@ class Plan:
         finals: Runs whose networks are the method's result, one for each repetition; empty until they are known.
         chosen: Best runs of the search, one for each final run; the final runs themselves if nothing is trained again.
         expected: Number of runs that the method will need in all.
+        again: Further runs, which only the chart of results over time needs: what the search could have chosen earlier,
+            trained on the whole training set. They are not charged to the method.
     """
 
     trials: list[Trial]
     finals: list[Trial]
     chosen: list[Trial]
     expected: int
+    again: list[Trial] = field(default_factory=list)
+
+    @property
+    def everything(self) -> list[Trial]:
+        """All runs, those for the chart included, each once."""
+        return list({trial.key: trial for trial in (*self.trials, *self.again)}.values())
 
 
 @dataclass(frozen=True)
@@ -45,10 +53,14 @@ class Curve:
     Args:
         points: (seconds, value, low, high): value reached if the search stopped there, and its range.
         finals: (seconds, value) of the final runs.
+        retrained: Whether the networks along the line were trained again on the whole training set, and the time for it
+            counts, as in the paper; if not, they are those of the search, trained on four fifths. None for a method
+            that holds nothing out.
     """
 
     points: list[tuple[float, float, float, float]] = field(default_factory=list)
     finals: list[tuple[float, float]] = field(default_factory=list)
+    retrained: bool | None = None
 
 
 class Strategy(Protocol):
@@ -99,16 +111,38 @@ def test_result(record: Record) -> float:
     return value if value is not None else 0.0 if metric.better == "higher" else math.nan
 
 
-def best_so_far(strategy: Strategy, trials: Sequence[Trial], known: KnownRecords) -> list[tuple[float, float]]:
-    """Return, after each of some finished runs, the seconds so far and the test result of the best one."""
+def best_so_far(
+    strategy: Strategy, trials: Sequence[Trial], known: KnownRecords, again: Mapping[int, Record] | None = None
+) -> list[tuple[float, float]]:
+    """Return, after each of some finished runs, the seconds so far and the test result of the best one.
+
+    Args:
+        strategy: The method, which knows scores and costs.
+        trials: The runs, in the order in which they are made.
+        known: The records of finished runs.
+        again: Records of leading runs trained on the whole training set, by the number of the run; if given, test
+            results are theirs, and the time for it is added.
+    """
     total, leader, path = 0.0, None, []
-    for trial in trials:
-        record = known(trial)
+    for i, number in enumerate(leaders(strategy, trials, known)):
+        record, leader = known(trials[i]), known(trials[number]) if again is None else again[number]
         assert record is not None
+        assert leader is not None
         total += strategy.seconds(record)
-        leader = record if leader is None or strategy.score(record) > strategy.score(leader) else leader
-        path.append((total, test_result(leader)))
+        path.append((total + (0.0 if again is None else leader["seconds"]["training"]), test_result(leader)))
     return path
+
+
+def leaders(strategy: Strategy, trials: Sequence[Trial], known: KnownRecords) -> list[int]:
+    """Return, after each of some finished runs, the number of the best one so far, the first of equals."""
+    scores = [strategy.score(record) for trial in trials if (record := known(trial)) is not None]
+    return [scores.index(max(scores[: i + 1])) for i in range(len(scores))]
+
+
+def all_known(trials: Sequence[Trial], known: KnownRecords) -> list[Record] | None:
+    """Return the records of some runs; None if not all of them are finished."""
+    records = [record for trial in trials if (record := known(trial)) is not None]
+    return records if len(records) == len(trials) else None
 
 
 class ByObjective:
@@ -196,8 +230,9 @@ class OneRun:
 class GridSearch(ABC):
     """MAP on four fifths of the training set for every cell of a grid, then on all of it with the best cell.
 
-    The curve shows test results of the runs on four fifths, averaged over random subsets of the cells; the method's
-    result is the final run.
+    The curve shows test results of the best cell, averaged over random subsets of the cells: of networks trained again
+    on all examples if there is such a run of every cell (`Options.retrain`), else of those trained on four fifths. The
+    method's result is the final run.
     """
 
     name = ""
@@ -221,10 +256,13 @@ class GridSearch(ABC):
         cells = self.cells(problem)
         trials = [self.trial(problem, cell, known) for cell in cells]
         chosen = best(trials, known, self.score)
+        retrain = problem.options.retrain == "all"
+        expected = 2 * len(cells) if retrain else len(cells) + 1
         if chosen is None:
-            return Plan(trials, [], [], len(cells) + 1)
+            return Plan(trials, [], [], expected)
         final = self.final(problem, cells[trials.index(chosen)])
-        return Plan([*trials, final], [final], [chosen], len(cells) + 1)
+        again = [self.final(problem, cell) for cell in cells] if retrain else []
+        return Plan([*trials, final], [final], [chosen], expected, again)
 
     def final(self, problem: Problem, cell: Cell) -> Trial:
         """Return the run of the best cell on the whole training set."""
@@ -245,11 +283,16 @@ class GridSearch(ABC):
         final = known(plan.finals[0])
         assert final is not None
         total = sum(self.seconds(record) for record in records)
-        points = subset_curve([self.score(r) for r in records], [test_result(r) for r in records])
-        mean_seconds = total / len(records)
+        scores, mean_seconds = [self.score(record) for record in records], total / len(records)
+        again = all_known([self.final(problem, cell) for cell in self.cells(problem)], known)
+        added = [0.0] * len(records)
+        if again is not None:
+            added = [mean for mean, _, _ in subset_curve(scores, [record["seconds"]["training"] for record in again])]
+        points = subset_curve(scores, [test_result(record) for record in again or records])
         return Curve(
-            [((i + 1) * mean_seconds, *point) for i, point in enumerate(points)],
+            [((i + 1) * mean_seconds + added[i], *point) for i, point in enumerate(points)],
             [(total + final["seconds"]["training"], test_result(final))],
+            retrained=again is not None,
         )
 
 

@@ -7,7 +7,7 @@ import json
 import math
 import warnings
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -16,7 +16,7 @@ from deelbo._extras import require
 from deelbo._seeds import mix
 from deelbo.compare.problem import Options, Problem, Trial
 from deelbo.compare.records import KnownRecords, Record
-from deelbo.compare.strategies.base import STRATEGIES, Curve, Plan, best_so_far, test_result
+from deelbo.compare.strategies.base import STRATEGIES, Curve, Plan, all_known, best_so_far, leaders, test_result
 from deelbo.compare.strategies.map_grid import validation_score
 
 # Bounds of the search as exponents of ten: (lowest, highest).
@@ -68,6 +68,20 @@ def _maximise(X: Tensor, y: Tensor, box: Tensor) -> Tensor:
     return best[0].detach()
 
 
+class Repetition(NamedTuple):
+    """One repetition of the search.
+
+    Args:
+        trials: Its runs on four fifths that are known so far.
+        again: The same points on the whole training set.
+        best: Number of the best of them; None until all of the repetition are finished.
+    """
+
+    trials: list[Trial]
+    again: list[Trial]
+    best: int | None
+
+
 class MAPBayesianOptimisation:
     """Points tried one after the other on four fifths of the training set, then the best point on all of it.
 
@@ -99,40 +113,37 @@ class MAPBayesianOptimisation:
             known.records.keep_proposal(key, proposal)
         return proposal
 
-    def _search(
-        self, problem: Problem, run: int, known: KnownRecords
-    ) -> tuple[list[Trial], Trial | None, Trial | None]:
-        """Return the known runs of one repetition, the best of them, and the final run on the whole training set."""
+    def _search(self, problem: Problem, run: int, known: KnownRecords) -> Repetition:
+        """Return the known runs of one repetition."""
         points: list[list[float]] = []
         values: list[float] = []
         trials: list[Trial] = []
+        again: list[Trial] = []
         for _ in range(problem.options.bo_iterations):
             point = self._propose(problem, run, points, values, known)
             trials.append(self._trial(problem, point, whole=False))
+            again.append(self._trial(problem, point, whole=True))
             record = known(trials[-1])
             if record is None:
-                return trials, None, None
+                return Repetition(trials, again, None)
             points.append(point)
             values.append(self.score(record))
-        best = values.index(max(values))
-        return trials, trials[best], self._trial(problem, points[best], whole=True)
+        return Repetition(trials, again, values.index(max(values)))
 
     def plan(self, problem: Problem, known: KnownRecords) -> Plan:
         """Return the runs of all repetitions, with the final runs once every repetition has reached its own."""
-        runs = problem.options.bo_runs
-        trials: list[Trial] = []
-        finals: list[Trial] = []
-        chosen: list[Trial] = []
-        for run in range(runs):
-            tried, best, final = self._search(problem, run, known)
-            trials += tried
-            if best is not None and final is not None:
-                chosen.append(best)
-                finals.append(final)
-        expected = runs * (problem.options.bo_iterations + 1)
-        if len(finals) < runs:
-            return Plan(trials + finals, [], [], expected)
-        return Plan(trials + finals, finals, chosen, expected)
+        searches = [self._search(problem, run, known) for run in range(problem.options.bo_runs)]
+        ended = [(search, search.best) for search in searches if search.best is not None]
+        finals = [search.again[best] for search, best in ended]
+        chosen = [search.trials[best] for search, best in ended]
+        trials = [trial for search in searches for trial in search.trials] + finals
+        again = []
+        if problem.options.retrain == "all":
+            again = [search.again[i] for search, _ in ended for i in dict.fromkeys(leaders(self, search.trials, known))]
+        expected = max(len(searches) * (problem.options.bo_iterations + 1), len({t.key for t in (*trials, *again)}))
+        if len(ended) < len(searches):
+            return Plan(trials, [], [], expected, again)
+        return Plan(trials, finals, chosen, expected, again)
 
     def score(self, record: Record) -> float:
         """Return minus the validation NLL."""
@@ -143,19 +154,26 @@ class MAPBayesianOptimisation:
         return record["seconds"]["training"] + record["seconds"]["validation"]
 
     def curve(self, problem: Problem, known: KnownRecords) -> Curve:
-        """Return the best test result so far, averaged over the repetitions."""
+        """Return the best test result so far, averaged over the repetitions; of networks trained again if all were."""
+        searches = [self._search(problem, run, known) for run in range(problem.options.bo_runs)]
+        leading = [leaders(self, search.trials, known) for search in searches]
+        again = [
+            all_known([search.again[i] for i in order], known) for search, order in zip(searches, leading, strict=True)
+        ]
+        retrained = all(records is not None for records in again)
         paths, finals = [], []
-        for run in range(problem.options.bo_runs):
-            trials, _, final = self._search(problem, run, known)
-            last = None if final is None else known(final)
+        for search, order, records in zip(searches, leading, again, strict=True):
+            plain = best_so_far(self, search.trials, known)
+            whole = dict(zip(order, records or (), strict=True)) if retrained else {}
+            paths.append(best_so_far(self, search.trials, known, whole) if retrained else plain)
+            last = known(search.again[order[-1]])
             assert last is not None
-            paths.append(best_so_far(self, trials, known))
-            finals.append((paths[-1][-1][0] + last["seconds"]["training"], test_result(last)))
+            finals.append((plain[-1][0] + last["seconds"]["training"], test_result(last)))
         points = []
         for step in zip(*paths, strict=True):
             times, reached = zip(*step, strict=True)
             points.append((sum(times) / len(times), sum(reached) / len(reached), min(reached), max(reached)))
-        return Curve(points, finals)
+        return Curve(points, finals, retrained)
 
 
 @STRATEGIES.register("map-bo", "MAP with Bayesian optimisation on held-out data")
