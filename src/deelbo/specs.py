@@ -37,6 +37,7 @@ class DataSpec:
         label_column: Name of the column that holds the label, or several names separated by commas.
         task: "classification", "regression" or "multilabel"; recognised from the labels if None.
         train_size: Number of training examples to use, a random subset by class; None for all.
+        per_class: Number of training examples of each class to use, a random subset; None for all, or `train_size`.
         test_fraction: Share of the data to hold out for testing; None to hold none out.
         flip: Whether to mirror images at random in training.
         skip_bad: Whether to leave unreadable images and incomplete rows out instead of refusing them.
@@ -48,6 +49,7 @@ class DataSpec:
     label_column: str = "label"
     task: str | None = None
     train_size: int | None = None
+    per_class: int | None = None
     test_fraction: float | None = None
     flip: bool = True
     skip_bad: bool = False
@@ -92,6 +94,9 @@ class ModelSpec:
         max_length: Number of tokens of a text at most; None for what the network takes, and at most 512.
         pooling: How a text's tokens become one vector: "mean", "first", "last", "max" or "own"; what the model itself
             says if None.
+        resize: How images are resized before cropping: "shorter-side" keeps their shape, "square" squashes them.
+        normalize: Whose mean and standard deviation images get: "network" (the training set's, if the network has none)
+            or "training-set".
     """
 
     model: str
@@ -100,6 +105,8 @@ class ModelSpec:
     image_size: int | None = None
     max_length: int | None = None
     pooling: str | None = None
+    resize: str = "shorter-side"
+    normalize: str = "network"
 
     def load(self, data: Data, seed: int) -> tuple[nn.Module, InputReader]:
         """Return the network for some data at its initial state, and the reader of its inputs.
@@ -117,4 +124,6 @@ class ModelSpec:
             image_size=self.image_size,
             max_length=self.max_length,
             pooling=self.pooling,
+            resize=self.resize,
+            normalize=self.normalize,
         )

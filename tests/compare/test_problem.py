@@ -72,6 +72,24 @@ def test_a_key_is_the_content_not_the_place(tmp_path):
     assert changed.trial().key not in keys
 
 
+def test_as_many_examples_of_each_class(tmp_path):
+    problems = small_problems(tmp_path, train_sizes=[18], per_class=[5, 10])
+    assert [problem.number for problem in problems] == [18, 15, 30]
+    assert [problem.data_spec.per_class for problem in problems] == [None, 5, None]  # ten of each are all
+    assert "per_class" not in problems[0].trial().identity()
+    assert problems[1].trial().identity()["per_class"] == 5
+    assert "5 a class" in problems[1].trial().describe()
+    (alone,) = small_problems(tmp_path, train_sizes=[None], per_class=[5])
+    assert alone.trial().key == problems[1].trial().key
+
+
+def test_preprocessing_makes_other_runs(tmp_path):
+    data = DataSpec(str(image_folder(tmp_path / "data", train=10, test=3)))
+    specs = [ModelSpec("shared.pictures:small", image_size=28, resize=way) for way in ("shorter-side", "square")]
+    plain, squashed = (make_problems(data, [spec], small_options())[0] for spec in specs)
+    assert plain.trial().key != squashed.trial().key
+
+
 def test_a_key_is_the_networks_content(tmp_path):
     text_table(tmp_path / "train.csv", 24)
     text_table(tmp_path / "test.csv", 8)

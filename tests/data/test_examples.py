@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deelbo.data.examples import Data, Examples, split, stratified_subset
+from deelbo.data.examples import Data, Examples, equal_subset, split, stratified_subset
 from deelbo.data.targets import Targets, index_labels
 
 
@@ -31,6 +31,19 @@ def test_subset_of_a_balanced_set_is_balanced_and_depends_on_the_seed():
         stratified_subset(labels, 5, 0)
 
 
+def test_as_many_of_every_class():
+    """93 of each of the 37 breeds of Pet-37, whose classes have 93 to 100 training images, are 3,441."""
+    labels = [c for c in range(37) for _ in range(93 + c % 8)]
+    chosen = equal_subset(labels, 93, 1001)
+    assert len(chosen) == len(set(chosen)) == 3441
+    assert set(Counter(labels[i] for i in chosen).values()) == {93}
+    assert chosen == equal_subset(labels, 93, 1001) != equal_subset(labels, 93, 2001)
+    proportional = Counter(labels[i] for i in stratified_subset(labels, 3441, 1001))
+    assert set(proportional.values()) != {93}  # what a number of examples gives
+    with pytest.raises(ValueError, match="94 examples of each class: choose between 1 and 93"):
+        equal_subset(labels, 94, 0)
+
+
 def data(number=20, test=None):
     def examples(n):
         return Examples([str(i) for i in range(n)], [i % 2 for i in range(n)], [str(i) for i in range(n)])
@@ -48,6 +61,11 @@ def test_split():
         split(data(), None, 1.5, 0)
     with pytest.raises(ValueError, match="train_size=30, but there are 20"):
         split(data(), 30, None, 0)
+    assert Counter(split(data(), None, 0.2, 0, per_class=3).train.labels) == {0: 3, 1: 3}
+    with pytest.raises(ValueError, match=r"per_class=11, but there are fewer training examples of a \(10\), b \(10\)"):
+        split(data(), None, None, 0, per_class=11)
+    with pytest.raises(ValueError, match="train_size=4 and per_class=2 contradict each other"):
+        split(data(), 4, None, 0, per_class=2)
 
 
 def test_checks():

@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from torchvision.transforms import Resize
+from torchvision.transforms.functional import pil_to_tensor
 
 from deelbo.data import images as module
 from deelbo.data import load_data
@@ -21,6 +23,20 @@ def test_shorter_side_is_resized_and_the_longer_at_most_twice():
     assert decode(picture("red", size=(100, 50)), FORM).shape == (3, 32, 64)
     assert decode(picture("red", size=(20, 400)), FORM).shape == (3, 64, 32)
     assert decode(picture("red", size=(33, 32)), FORM).shape == (3, 32, 33)
+
+
+def test_a_square_is_squashed_and_nothing_is_cut_off():
+    """The authors' way: both sides to 256 (here 32), as torchvision's Resize((256, 256)) does it, then the crop."""
+    wide = Image.new("RGB", (300, 50), (0, 0, 255))
+    wide.paste((255, 0, 0), (0, 0, 75, 50))  # the left quarter, which the middle of a panorama does not have
+    square = ImageFormat(28, FORM.mean, FORM.std, "bilinear", square=True)
+    found = decode(wide, square)
+    expected = pil_to_tensor(Resize((32, 32))(wide))
+    assert found.shape == (3, 32, 32)
+    assert torch.equal(found, expected)
+    assert mean_colour(found)[0] == pytest.approx(255 / 4, abs=2)
+    assert "square" in square.as_dict()
+    assert "square" not in FORM.as_dict()  # or the records of older comparisons would not be found
 
 
 @pytest.mark.parametrize(

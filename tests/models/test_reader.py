@@ -45,6 +45,29 @@ def test_images_are_normalised_by_the_training_set(images):
     assert labels.tolist() == data.test.labels
 
 
+def test_the_authors_preprocessing(tmp_path):
+    """Squashed to a square, and normalised by the training set although the network has numbers of its own."""
+    data = load_data(str(image_folder(tmp_path / "data")))
+    spec, size = "torchvision:squeezenet1_1@IMAGENET1K_V1", {"image_size": 56, "pretrained": False}
+    _, own = load_model(spec, "image", data.targets, **size)
+    _, reader = load_model(spec, "image", data.targets, resize="square", normalize="training-set", **size)
+    assert (own.image.square, reader.image.square) == (False, True)
+    _, plain = own.training_sets(data.train)
+    assert own.image.mean == pytest.approx((0.485, 0.456, 0.406))
+    assert plain.store[0].shape == (3, 64, 80)  # of 32 x 40 pixels
+    _, plain = reader.training_sets(data.train)
+    assert plain.store[0].shape == (3, 64, 64)
+    pixels = torch.stack([plain.store[i] for i in range(18)]).double() / 255
+    assert reader.image.mean == pytest.approx(pixels.mean((0, 2, 3)).tolist(), rel=1e-12)
+    assert reader.image.std == pytest.approx(pixels.std((0, 2, 3), correction=0).tolist(), rel=1e-9)
+    _, again = restore_model(json.loads(json.dumps(reader.as_dict())), tmp_path / "none")
+    assert again.image == reader.image
+    with pytest.raises(ValueError, match="resize='round', but it is one of shorter-side, square"):
+        load_model(spec, "image", data.targets, resize="round")
+    with pytest.raises(ValueError, match="normalize='training-set' is for images, but the data are texts"):
+        load_model("hf:some", "text", data.targets, normalize="training-set")
+
+
 def test_unreadable_images_are_skipped_or_named(images, tmp_path):
     data, reader = images
     (tmp_path / "data" / "train" / "red" / "0.png").write_bytes(b"bad")

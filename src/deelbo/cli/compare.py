@@ -37,6 +37,10 @@ def compare(
         options.Text,
         options.option("Sizes of training subsets, such as 100,1000; the whole training set if not given."),
     ] = None,
+    per_class: Annotated[
+        options.Text,
+        options.option("Numbers of training examples of each class, such as 10,93, as further training subsets."),
+    ] = None,
     seeds: Annotated[str, typer.Option(help="Seeds, separated by commas; each chooses a training subset.")] = "1001",
     priors: Annotated[str, typer.Option(help=f"Priors, separated by commas. {PRIORS.help()}")] = "l2-sp",
     kappas: Annotated[
@@ -124,6 +128,8 @@ def compare(
     flip: options.Flip = True,
     max_length: options.MaxLength = None,
     pooling: options.Pooling = None,
+    resize: options.Resize = "shorter-side",
+    normalize: options.Normalize = "network",
     text_column: options.TextColumn = "text",
     label_column: options.LabelColumn = "label",
     data_dir: options.DataDir = None,
@@ -139,13 +145,14 @@ def compare(
         "ptyl_variances": None if ptyl_variances is None else options.numbers("ptyl_variances", ptyl_variances),
     }
     request = CompareRequest(
-        data_spec=options.data_spec(arguments),
+        data_spec=options.data_spec({**arguments, "per_class": None}),
         model_specs=tuple(replace(options.model_spec(arguments), model=name) for name in options.words("model", model)),
         out=out,
         records=records,
         methods=options.words("methods", methods),
         priors=options.words("priors", priors),
         train_sizes=(None,) if train_sizes is None else options.numbers("train_sizes", train_sizes, int),
+        per_class=() if per_class is None else options.numbers("per_class", per_class, int),
         seeds=options.numbers("seeds", seeds, int),
         kappas=None if kappas is None else options.words("kappas", kappas),
         test_size=test_size,

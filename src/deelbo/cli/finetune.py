@@ -121,12 +121,17 @@ def finetune(
     train_size: Annotated[
         int | None, options.option("Number of training examples to use, a random subset; all if not given.")
     ] = None,
+    per_class: Annotated[
+        int | None, options.option("Number of training examples of each class to use, instead of --train-size.")
+    ] = None,
     test_fraction: options.TestFraction = None,
     seed: options.Seed = 0,
     image_size: options.ImageSize = None,
     flip: options.Flip = True,
     max_length: options.MaxLength = None,
     pooling: options.Pooling = None,
+    resize: options.Resize = "shorter-side",
+    normalize: options.Normalize = "network",
     text_column: options.TextColumn = "text",
     label_column: options.LabelColumn = "label",
     data_dir: options.DataDir = None,

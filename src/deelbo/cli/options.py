@@ -148,6 +148,22 @@ Pooling = Annotated[
         panel=NETWORK,
     ),
 ]
+Resize = Annotated[
+    str,
+    typer.Option(
+        rich_help_panel=EXPERT,
+        help="How images are resized before they are cropped: shorter-side keeps their shape, square squashes them, as "
+        "the paper's authors do.",
+    ),
+]
+Normalize = Annotated[
+    str,
+    typer.Option(
+        rich_help_panel=EXPERT,
+        help="Whose mean and standard deviation images get: network for the network's own, training-set for those of "
+        "the training images, as in the paper.",
+    ),
+]
 TextColumn = Annotated[str, typer.Option(rich_help_panel=DATA, help="Name of the column that holds the text.")]
 LabelColumn = Annotated[
     str,

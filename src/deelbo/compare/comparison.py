@@ -63,6 +63,7 @@ def make_problems(
     *,
     priors: Sequence[str] = ("l2-sp",),
     train_sizes: Sequence[int | None] = (None,),
+    per_class: Sequence[int] = (),
     seeds: Sequence[int] = (0,),
     test_size: int | None = None,
     precision: str = "no",
@@ -75,6 +76,8 @@ def make_problems(
         options: Settings of the methods.
         priors: Names of priors, as in `Settings`.
         train_sizes: Sizes of training subsets, which keep the proportions of classes; None for the whole training set.
+        per_class: Numbers of training examples of each class, for further subsets; instead of the whole training set if
+            no `train_sizes` are given.
         seeds: Seeds; each chooses a training subset and is the seed of its runs.
         test_size: Number of test examples to use; None for all.
         precision: Precision of autocast: "no", "fp16" or "bf16".
@@ -82,8 +85,10 @@ def make_problems(
     Raises:
         ValueError: If there is no test set, a subset is too large or too small, or a setting is wrong.
     """
-    models = [spec.model for spec in model_specs]
-    for name, values in (("models", models), ("priors", priors), ("train_sizes", train_sizes), ("seeds", seeds)):
+    sizes = () if per_class and tuple(train_sizes) == (None,) else train_sizes
+    subsets = [*((size, None) for size in sizes), *((None, each) for each in per_class)]
+    choices = {"priors": priors, "train_sizes": train_sizes, "per_class": per_class, "seeds": seeds}
+    for name, values in {"models": [spec.model for spec in model_specs], **choices}.items():
         if len(set(values)) != len(values):
             raise ValueError(f"{name}={','.join(str(value) for value in values)} has a value twice")
     read_data.cache_clear()  # files may have changed since an earlier call
@@ -96,11 +101,11 @@ def make_problems(
         inspected, fingerprint = inspect_model(model_spec, data_spec, test_size)
         recipe = make_recipe(prior)
         recipe.make(inspected, model_spec.head)  # so that a bad prior or head is refused before any run
-        for size, seed in itertools.product(train_sizes, seeds):
-            train = split(data, size, None, seed).train
-            strata = data.targets.strata(train.labels)
+        for (size, each), seed in itertools.product(subsets, seeds):
+            train = split(data, size, None, seed, each).train
+            strata, whole = data.targets.strata(train.labels), len(train) == len(data.train)
             problem = Problem(
-                data_spec=replace(data_spec, train_size=None if size == len(data.train) else size),
+                data_spec=replace(data_spec, train_size=None if whole else size, per_class=None if whole else each),
                 model_spec=model_spec,
                 data=content,
                 network=fingerprint + (recipe.fingerprint() or ""),

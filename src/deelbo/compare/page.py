@@ -58,7 +58,7 @@ def _facts(comparison: Comparison, rows: list[Row], name: str) -> dict[str, Any]
             "kappas": list(dict.fromkeys("D/N" if k is None else k for e in entries for k in e.problem.options.kappas)),
             **{
                 name: size
-                for name in ("image_size", "max_length")
+                for name in ("image_size", "max_length", "resize", "normalize")
                 if (size := getattr(problem.model_spec, name)) is not None
             },
             "precision": problem.precision,

@@ -125,6 +125,7 @@ class Trial:
             "test_size": self.test_size,
             "precision": self.precision,
             "library": self.library,
+            **({} if self.data_spec.per_class is None else {"per_class": self.data_spec.per_class}),
         }
 
     @cached_property
@@ -140,6 +141,7 @@ class Trial:
         variances = "".join(f", {name} {value:.3g}" for name, value in (settings.prior_variances or {}).items())
         part = " on 4/5" if self.held_out else ""
         size = "" if self.data_spec.train_size is None else f", N = {self.data_spec.train_size}"
+        size += "" if self.data_spec.per_class is None else f", {self.data_spec.per_class} a class"
         kappa = "" if settings.kappa is None else f", kappa {settings.kappa:.3g}"
         where = f"{model_name(self.model_spec.model)}, {short_name(settings.prior)}{size}, seed {settings.seed}"
         if self.library != "deelbo":

@@ -115,8 +115,9 @@ def run_trial(
         ValueError: If the data have changed since the trial was planned.
     """
     seed, skip_bad = trial.settings.seed, trial.data_spec.skip_bad
-    data = _checked_data(replace(trial.data_spec, train_size=None), trial.test_size, trial.data)
-    data = split(data, trial.data_spec.train_size, None, seed)
+    spec = trial.data_spec
+    data = _checked_data(replace(spec, train_size=None, per_class=None), trial.test_size, trial.data)
+    data = split(data, spec.train_size, None, seed, spec.per_class)
     if trial.library == "setfit":
         return _run_setfit(trial, data)
     train, held_out = divide(data.train, data.targets, seed) if trial.held_out else (data.train, None)
@@ -269,7 +270,8 @@ def _test_set(trial: Trial, reader: InputReader, data: Data) -> Dataset:
     if reader.image is None:
         return reader.dataset(data.test)
     skip_bad = trial.data_spec.skip_bad
-    key = repr((trial.data, trial.model_spec.model, trial.model_spec.image_size, trial.test_size, skip_bad))
+    form = replace(reader.image, mean=None, std=None)  # the pixels do not depend on them
+    key = repr((trial.data, trial.model_spec.model, form, trial.test_size, skip_bad))
     if key not in _stores:
         _stores.clear()
         _stores[key] = ImageStore(data.test, reader.image, skip_bad)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -130,16 +130,40 @@ def stratified_subset(strata: Sequence[int], number: int, seed: int) -> list[int
         able = [group for group in sorted(counts) if (quotas[group] < counts[group] if step > 0 else quotas[group] > 1)]
         chosen = max(able, key=lambda group: step * (shares[group] - quotas[group]))
         quotas[chosen] += step
+    return _random_members(strata, quotas, seed)
+
+
+def equal_subset(strata: Sequence[int], per_class: int, seed: int) -> list[int]:
+    """Return indices of a random subset with the same number of examples of every group.
+
+    Args:
+        strata: The group of each example, such as its class.
+        per_class: How many examples of each group to take.
+        seed: Seed of the random choice.
+
+    Raises:
+        ValueError: If a group has fewer examples.
+    """
+    counts = Counter(strata)
+    if not 1 <= per_class <= min(counts.values()):
+        raise ValueError(f"{per_class} examples of each class: choose between 1 and {min(counts.values())}")
+    return _random_members(strata, dict.fromkeys(counts, per_class), seed)
+
+
+def _random_members(strata: Sequence[int], quotas: Mapping[int, int], seed: int) -> list[int]:
+    """Return indices of a random choice of so many members of each group."""
     generator = torch.Generator().manual_seed(seed)
-    chosen_indices: list[int] = []
-    for group in sorted(counts):
+    chosen: list[int] = []
+    for group in sorted(quotas):
         members = [i for i, other in enumerate(strata) if other == group]
         order = torch.randperm(len(members), generator=generator)[: quotas[group]]
-        chosen_indices += [members[i] for i in order.tolist()]
-    return sorted(chosen_indices)
+        chosen += [members[i] for i in order.tolist()]
+    return sorted(chosen)
 
 
-def split(data: Data, train_size: int | None, test_fraction: float | None, seed: int) -> Data:
+def split(
+    data: Data, train_size: int | None, test_fraction: float | None, seed: int, per_class: int | None = None
+) -> Data:
     """Hold out a test set, if asked, then take a training subset of the rest; both keep the proportions of classes.
 
     Args:
@@ -147,9 +171,10 @@ def split(data: Data, train_size: int | None, test_fraction: float | None, seed:
         train_size: Number of training examples to use; None for all.
         test_fraction: Share of the training examples to test on; None to hold none out.
         seed: Seed of both random choices.
+        per_class: Number of training examples of each class to use, instead of `train_size`; None for all.
 
     Raises:
-        ValueError: If there is a test set already, or too few examples.
+        ValueError: If there is a test set already, there are too few examples, or no classes to count by.
     """
     train, test = data.train, data.test
     if test_fraction is not None:
@@ -174,4 +199,13 @@ def split(data: Data, train_size: int | None, test_fraction: float | None, seed:
         if train_size > len(train):
             raise ValueError(f"train_size={train_size}, but there are {len(train)} training examples")
         train = train.take(stratified_subset(data.targets.strata(train.labels), train_size, seed))
+    if per_class is not None:
+        if train_size is not None:
+            raise ValueError(f"train_size={train_size} and per_class={per_class} contradict each other: give one")
+        if data.targets.task != "classification":
+            raise ValueError(f"per_class={per_class} is for classes, but the task is {data.targets.task}")
+        counts = Counter(train.labels)
+        if few := [f"{data.targets.names[c]} ({n})" for c, n in sorted(counts.items()) if n < per_class]:
+            raise ValueError(f"per_class={per_class}, but there are fewer training examples of {some_of(few)}")
+        train = train.take(equal_subset(train.labels, per_class, seed))
     return replace(data, train=train, test=test, notes=list(data.notes)).checked()

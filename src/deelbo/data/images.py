@@ -18,6 +18,8 @@ from deelbo._extras import require
 from deelbo.data.examples import Examples
 from deelbo.data.targets import as_tensor
 
+RESIZES = ("shorter-side", "square")
+NORMALIZATIONS = ("network", "training-set")
 MEMORY = 4 * 2**30  # bytes of decoded images to keep; a larger set is decoded again each time
 
 
@@ -31,6 +33,7 @@ class ImageFormat:
         std: Standard deviation of each channel; None until it is computed from the training set.
         interpolation: How images are resized: "nearest", "bilinear", "bicubic" or "lanczos".
         channels: 3 for colour, 1 for grey.
+        square: Whether images are squashed to a square before cropping, as the paper's authors do, or keep their shape.
     """
 
     size: int
@@ -38,19 +41,22 @@ class ImageFormat:
     std: tuple[float, ...] | None = None
     interpolation: str = "bicubic"
     channels: int = 3
+    square: bool = False
 
     @property
     def resized(self) -> int:
-        """The shorter side before cropping: 256 for a crop of 224, as in the paper."""
+        """The shorter side (or both, of a square) before cropping: 256 for a crop of 224, as in the paper."""
         return round(self.size * 256 / 224)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return plain values for JSON."""
-        return asdict(self)
+        """Return plain values for JSON; without `square` where it is False, as older runs and records lack it."""
+        return {name: value for name, value in asdict(self).items() if name != "square" or value}
 
 
 def decode(item: Path | bytes | Any, image_format: ImageFormat) -> Tensor:
     """Return an image as bytes, [channels, height, width], its shorter side resized and its longer at most twice that.
+
+    With `image_format.square` both sides are resized to the same length, and nothing is cut off.
 
     The camera's rotation (EXIF) is applied, transparency is laid over white, 16-bit greys are scaled, palettes and CMYK
     become colour, an animation is its first frame.
@@ -67,10 +73,12 @@ def decode(item: Path | bytes | Any, image_format: ImageFormat) -> Tensor:
                 "RGB", (2 * image_format.resized, 2 * image_format.resized)
             )  # lets JPEG decode large photographs at a lower resolution
         image = ImageOps.exif_transpose(image)
-        image = _middle(image)
+        image = image if image_format.square else _middle(image)
         image = _colours(image, Image, "RGB" if image_format.channels == 3 else "L")
         scale = image_format.resized / min(image.size)
         size = tuple(max(image_format.resized, round(side * scale)) for side in image.size)
+        if image_format.square:
+            size = (image_format.resized, image_format.resized)
         image = image.resize(size, getattr(Image.Resampling, image_format.interpolation.upper()))
     except Exception as error:  # PIL raises many types of errors for damaged files
         raise ValueError(f"cannot be read as an image: {error}") from error

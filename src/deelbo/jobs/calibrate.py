@@ -152,7 +152,7 @@ class CalibrationJob:
         spec = spec_of_run(DataSpec, about)
         spec = spec if data is None else replace(spec, data=data)
         try:
-            parts = split(spec.read(), spec.train_size, spec.test_fraction, self.result.settings.seed)
+            parts = split(spec.read(), spec.train_size, spec.test_fraction, self.result.settings.seed, spec.per_class)
         except FileNotFoundError as error:
             raise FileNotFoundError(f"{error}; data=PATH says where the training data are now") from error
         if parts.fingerprint() != about["fingerprint"]:

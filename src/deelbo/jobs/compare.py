@@ -34,6 +34,8 @@ class CompareRequest:
         records: Folder where single runs are kept; OUT/records if None.
         priors: Names of the priors.
         train_sizes: Sizes of training subsets, which keep the proportions of classes; None for the whole training set.
+        per_class: Numbers of training examples of each class, for further subsets; instead of the whole training set if
+            no `train_sizes` are given.
         seeds: Seeds; each chooses a training subset and is the seed of its runs.
         kappas: Values of kappa for DE-ELBO: numbers, "D/N" or "sweep" (ten from 1 to D); D/N if None.
         test_size: Number of test examples to use; None for all.
@@ -55,6 +57,7 @@ class CompareRequest:
     records: Path | None = None
     priors: tuple[str, ...] = ("l2-sp",)
     train_sizes: tuple[int | None, ...] = (None,)
+    per_class: tuple[int, ...] = ()
     seeds: tuple[int, ...] = (1001,)
     kappas: tuple[str, ...] | None = None
     test_size: int | None = None
@@ -152,6 +155,7 @@ def _problems(request: CompareRequest, listener: events.Listener) -> list[Proble
     arguments: dict[str, Any] = {
         "priors": request.priors,
         "train_sizes": request.train_sizes,
+        "per_class": request.per_class,
         "seeds": request.seeds,
         "test_size": request.test_size,
         "precision": request.precision,
@@ -203,6 +207,7 @@ def _summary(request: CompareRequest) -> dict[str, Any]:
         "methods": list(request.methods),
         "priors": list(request.priors),
         "train_sizes": list(request.train_sizes),
+        "per_class": list(request.per_class),
         "seeds": list(request.seeds),
         "settings": request.settings,
         "options": request.options,

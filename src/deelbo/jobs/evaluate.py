@@ -92,5 +92,5 @@ def _held_out(about: dict[str, Any], data: str, seed: int, reading: Reading) -> 
     if about.get("test_fraction") is None or any(wanted not in (None, trained) for wanted, trained in others):
         return None
     spec = replace(spec_of_run(DataSpec, about), data=data)  # bad rows as in training
-    parts = split(spec.read(), spec.train_size, spec.test_fraction, seed)
+    parts = split(spec.read(), spec.train_size, spec.test_fraction, seed, spec.per_class)
     return parts.test if parts.fingerprint() == about.get("fingerprint") else None

@@ -65,7 +65,7 @@ def finetune_job(
     with folder.lock() if main_process else nullcontext():
         all_data = data_spec.read()
         chosen = settings_for(all_data.kind, all_data.targets.likelihood, settings)
-        data = split(all_data, data_spec.train_size, data_spec.test_fraction, chosen.seed)
+        data = split(all_data, data_spec.train_size, data_spec.test_fraction, chosen.seed, data_spec.per_class)
         if folds:
             check_folds(folds, len(data.train), execution)
         listener(events.Note(data.describe()))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
-from deelbo.data.images import ImageFormat
+from deelbo.data.images import NORMALIZATIONS, RESIZES, ImageFormat
 from deelbo.data.targets import Targets
 from deelbo.data.texts import longest
 from deelbo.models.base import MODEL_SOURCES, LoadedModel, ModelRequest
@@ -30,6 +31,8 @@ def load_model(
     image_size: int | None = None,
     max_length: int | None = None,
     pooling: str | None = None,
+    resize: str = "shorter-side",
+    normalize: str = "network",
     folder: str | Path | None = None,
 ) -> tuple[nn.Module, InputReader]:
     """Return a network for the targets, and the reader of its inputs.
@@ -44,6 +47,9 @@ def load_model(
         image_size: Height and width of images in pixels; the network's own if None.
         max_length: Number of tokens of a text at most; None for what the network takes, and at most 512.
         pooling: How a text's tokens become one vector (Hugging Face models); see `ModelRequest`.
+        resize: How images are resized before cropping: "shorter-side" keeps their shape, "square" squashes them.
+        normalize: Whose mean and standard deviation images get: "network" (the training set's, if the network has none)
+            or "training-set".
         folder: Folder of a run with the configuration and tokenizer of a Hugging Face model.
 
     Raises:
@@ -52,14 +58,19 @@ def load_model(
     """
     prefix, _, name = spec.partition(":")
     if not prefix or not name:
-        choices = ", ".join([*(f"{source}:NAME" for source in MODEL_SOURCES), "package.module:factory"])
-        raise ValueError(f"unknown model {spec!r}: it is one of {choices}, such as timm:{name or prefix or 'resnet50'}")
+        sources = ", ".join([*(f"{source}:NAME" for source in MODEL_SOURCES), "package.module:factory"])
+        raise ValueError(f"unknown model {spec!r}: it is one of {sources}, such as timm:{name or prefix or 'resnet50'}")
     if image_size is not None and image_size < 8:
         raise ValueError(f"image_size={image_size}: images have at least 8 pixels")
     if pooling is not None and pooling not in (*POOLINGS, OWN):
         raise ValueError(f"pooling={pooling!r}, but it is one of {', '.join([*POOLINGS, OWN])}")
     if pooling is not None and kind != "text":
         raise ValueError(f"pooling={pooling!r} is for texts, but the data are {kind}s")
+    for option, value, choices in (("resize", resize, RESIZES), ("normalize", normalize, NORMALIZATIONS)):
+        if value not in choices:
+            raise ValueError(f"{option}={value!r}, but it is one of {', '.join(choices)}")
+        if value != choices[0] and kind != "image":
+            raise ValueError(f"{option}={value!r} is for images, but the data are {kind}s")
     if weights is not None and not Path(weights).is_file():
         raise FileNotFoundError(f"{weights}: no such file of weights")
     request = ModelRequest(
@@ -75,6 +86,10 @@ def load_model(
     loaded = MODEL_SOURCES.get(prefix, from_factory)(request)
     if loaded.kind != kind:
         raise ValueError(f"{spec} is a network for {loaded.kind}s, but the data are {kind}s")
+    if loaded.image is not None:
+        loaded.image = replace(loaded.image, square=resize == "square")
+        if normalize == "training-set":
+            loaded.image = replace(loaded.image, mean=None, std=None)  # until the training set is read
     if kind == "image":  # convolutions on the CPU are almost twice as fast in this layout
         loaded.network.to(memory_format=torch.channels_last)
     if weights is not None:
