@@ -69,6 +69,23 @@ def test_save_and_load(tmp_path):
         deelbo.load(tmp_path / "run", network())
 
 
+@pytest.mark.filterwarnings("ignore:posterior")
+def test_a_diagonal_posterior_is_kept(tmp_path):
+    options = {"posterior": "diagonal", "optimizer": "adamw", "draws": 2, "learning_rates": (0.01,)}
+    result = quick(out=tmp_path / "run", **options)
+    again = deelbo.load(tmp_path / "run", network())
+    assert isinstance(result.posterior, deelbo.DiagonalPosterior)
+    scale = again.posterior.scale
+    assert torch.equal(scale, result.posterior.scale)
+    assert scale.max() > 1.1 * scale.min()  # they have learned to differ
+    assert result.scale == again.scale == pytest.approx(float(scale.detach().double().log().mean().exp()), rel=1e-5)
+    x = digits()[1][:50][0]
+    assert torch.equal(again.predict(x, samples=3), result.predict(x, samples=3))
+    stored = json.loads((tmp_path / "run" / "run.json").read_text())["settings"]
+    assert (stored["posterior"], stored["draws"]) == ("diagonal", 2)
+    assert result.predict(x, samples=3).sub(result.predict(x)).abs().max() > 1e-3
+
+
 def test_infinite_variances_are_valid_json(tmp_path):
     variances = {"backbone": math.inf, "head": 1.0}
     quick(method="map", prior_variances=variances, steps=2, out=tmp_path / "run")

@@ -107,3 +107,25 @@ def test_an_interrupted_run_knows_its_head_and_optimizer_again(tmp_path):
         deelbo.finetune(network(), digits()[0], ("4",), listener=stop, out=tmp_path / "run", **arguments)
     resumed = deelbo.finetune(network(), digits()[0], ("4",), out=tmp_path / "run", **arguments)
     assert resumed.history == deelbo.finetune(network(), digits()[0], ("4",), **arguments).history
+
+
+@pytest.mark.filterwarnings("ignore:posterior")
+@pytest.mark.parametrize(
+    "settings", [{"posterior": "diagonal", "draws": 2}, {"posterior": "diagonal", "optimizer": "adamw"}, {"draws": 3}]
+)
+def test_other_posteriors_and_several_draws_are_continued(tmp_path, settings):
+    def stop(event):
+        if isinstance(event, StepTaken) and event.step == 11:
+            raise KeyboardInterrupt
+
+    settings = {**settings, "steps": 25, "learning_rates": (0.03,), "checkpoint_seconds": 0.0}
+    with pytest.raises(KeyboardInterrupt):
+        quick(out=tmp_path / "run", listener=stop, **settings)
+    seen = []
+    resumed, whole = quick(out=tmp_path / "run", listener=seen.append, **settings), quick(**settings)
+    assert next(event.step for event in seen if isinstance(event, StepTaken)) == 11
+    assert resumed.history == whole.history
+    assert (resumed.objective, resumed.scale) == (whole.objective, whole.scale)
+    for (name, one), other in zip(resumed.model.state_dict().items(), whole.model.state_dict().values(), strict=True):
+        assert torch.equal(one, other), name
+    assert torch.equal(resumed.posterior.scale, whole.posterior.scale)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterator
 
@@ -113,9 +114,10 @@ class DataEmphasizedELBO(nn.Module):
         self.posterior.average_scale_gradient()
         emphasis = self.kappa * self.num_data
         weight = loss_scale / emphasis
-        reuse = self.prior.update_variances(
-            self.posterior, lambda terms: self.posterior.update_scale(terms, emphasis, loss_scale)
-        )
+        update = None
+        if self.posterior.scale_update == "closed-form":
+            update = functools.partial(self.posterior.update_scale, emphasis=emphasis, loss_scale=loss_scale)
+        reuse = self.prior.update_variances(self.posterior, update)
         self.prior.add_gradient(weight, reuse)
         self.posterior.add_kl_gradient(self.prior.named_groups().values(), weight)
 

@@ -22,7 +22,7 @@ from deelbo.likelihoods import LIKELIHOODS, Likelihood
 from deelbo.metrics import measure
 from deelbo.models import InputReader, restore_model
 from deelbo.models.weights import fold_units
-from deelbo.posteriors import IsotropicPosterior
+from deelbo.posteriors import DiagonalPosterior, GaussianPosterior, IsotropicPosterior
 from deelbo.run_folder import RunFolder
 from deelbo.training.batches import fetch, in_order, labels_of, network_output, to_device
 from deelbo.training.calibration import Calibration
@@ -52,6 +52,7 @@ class Result:
         start: What was found out and decided before the first step, such as what frozen features are worth; see
             `deelbo.training.start.Start`.
         calibration: How certain predictions are made.
+        scales: Standard deviation of every weight, by its name, if the posterior is diagonal.
     """
 
     model: nn.Module
@@ -70,15 +71,20 @@ class Result:
     reader: InputReader | None = None
     start: dict[str, Any] = field(default_factory=dict)
     calibration: Calibration = field(default_factory=Calibration)
+    scales: dict[str, Tensor] | None = None
 
     @property
     def scale(self) -> float | None:
-        """The posterior's scale; None for a point estimate."""
+        """The posterior's scale, the geometric mean of a diagonal one's; None for a point estimate."""
         return self.learned.get("scale")
 
     @property
-    def posterior(self) -> IsotropicPosterior | None:
+    def posterior(self) -> GaussianPosterior | None:
         """The posterior around the model's weights; None for a point estimate."""
+        if self.scales is not None:
+            diagonal = DiagonalPosterior(self.model, seed=0)
+            diagonal.set_scales(self.scales)
+            return diagonal
         return None if self.scale is None else IsotropicPosterior(self.model, init_scale=self.scale, seed=0)
 
     @property
@@ -243,7 +249,8 @@ class Result:
     def write(self, folder: RunFolder, about: Mapping[str, Any]) -> None:
         """Write the run into a folder, together with further entries about it."""
         write_files = self.reader.write_files if self.reader is not None and self.reader.files else None
-        folder.finish({**self._as_dict(), "about": dict(about)}, self.model.state_dict(), self.history, write_files)
+        run = {**self._as_dict(), "about": dict(about)}
+        folder.finish(run, self.model.state_dict(), self.history, write_files, self.scales)
         if self.calibration.scores is not None:
             folder.write_calibration(self.calibration.as_dict(), self.calibration.scores)
 
@@ -406,6 +413,7 @@ def _restore(folder: RunFolder, run: dict[str, Any], model: nn.Module | None) ->
         reader=reader,
         start=run.get("start", {}),
         calibration=_calibration(folder, run.get("calibration") or {}),
+        scales=folder.read_scales() if settings.posterior == "diagonal" else None,
     )
 
 

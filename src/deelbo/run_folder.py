@@ -3,7 +3,7 @@
 run.json               settings and, when the run is finished, what it learned; written last
 checkpoints/           states of the candidates, only during training
 model.safetensors      weights of the network
-posterior.safetensors  scale of the posterior
+posterior.safetensors  scale of the posterior; of a diagonal one, the scales by the name of the weight as well
 history.csv            a row for each epoch
 held_out.safetensors   how unusual examples are that were predicted without having been seen, for prediction sets
 folds/                 runs on parts of the training set, only while a finished run is calibrated by them
@@ -28,6 +28,7 @@ from torch import Tensor
 from deelbo._files import locked, read_json, read_tensors, write_json, write_tensors, write_text
 from deelbo._wording import csv_text
 from deelbo.optimizers import OPTIMIZERS
+from deelbo.posteriors import POSTERIORS
 from deelbo.training.search import FolderStore
 from deelbo.training.settings import Settings
 
@@ -103,6 +104,11 @@ class RunFolder:
     def read_weights(self) -> dict[str, Tensor]:
         """Read the weights of a finished run."""
         return read_tensors(self.path / "model.safetensors")[0]
+
+    def read_scales(self) -> dict[str, Tensor]:
+        """Read the scales of a diagonal posterior by the name of the weight."""
+        found = read_tensors(self.path / "posterior.safetensors")[0]
+        return {name.removeprefix("scale."): value for name, value in found.items() if name.startswith("scale.")}
 
     def read_history(self) -> list[dict[str, float]]:
         """Read the rows of `history.csv`."""
@@ -197,6 +203,7 @@ class RunFolder:
     def _check_space(self, weights: Mapping[str, Tensor], settings: Settings) -> None:
         existing = next(p for p in (self.path, *self.path.absolute().parents) if p.exists())
         copies = 1 + OPTIMIZERS[settings.optimizer].buffers  # the weights and the optimizer's buffers
+        copies *= POSTERIORS[settings.posterior].numbers_per_weight
         size = sum(value.numel() * value.element_size() for value in weights.values())
         needed = size * (copies * (len(settings.learning_rates) + 1) + 2) + 5_000_000  # for the report and small files
         free = shutil.disk_usage(existing).free
@@ -234,6 +241,7 @@ class RunFolder:
         weights: Mapping[str, Tensor],
         history: Sequence[Mapping[str, float]],
         write_files: Callable[[Path], None] | None = None,
+        scales: Mapping[str, Tensor] | None = None,
     ) -> None:
         """Write a finished run, `run.json` last, and delete the checkpoints.
 
@@ -242,10 +250,13 @@ class RunFolder:
             weights: Weights of the network.
             history: A row for each epoch of each candidate.
             write_files: Function that writes configuration and tokenizer of the model into a folder, if it has some.
+            scales: Scales of a diagonal posterior by the name of the weight.
         """
         write_tensors(self.path / "model.safetensors", dict(weights))
         if (scale := run["learned"].get("scale")) is not None:
-            write_tensors(self.path / "posterior.safetensors", {"scale": torch.tensor(scale, dtype=torch.float64)})
+            each = {f"scale.{name}": value for name, value in (scales or {}).items()}
+            typical = torch.tensor(scale, dtype=torch.float64)
+            write_tensors(self.path / "posterior.safetensors", {"scale": typical, **each})
         write_text(self.path / "history.csv", csv_text(history))
         if write_files is not None:
             write_files(self.architecture)

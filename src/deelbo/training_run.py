@@ -21,6 +21,7 @@ from deelbo._seeds import mix, own_randomness
 from deelbo.errors import AllDivergedError
 from deelbo.likelihoods import LIKELIHOODS, Likelihood
 from deelbo.models import InputReader
+from deelbo.posteriors import DiagonalPosterior
 from deelbo.result import Result, restore_likelihood
 from deelbo.run_folder import RunFolder
 from deelbo.training.batches import Inputs, even_parts, fetch, labels_of, network_output
@@ -182,7 +183,8 @@ class TrainingRun:
             return
         num_params = sum(group.num_params for group in method.prior.named_groups().values())
         kappa = method.objective_scale / self.sets.number
-        for warning in self._likelihood.warnings(kappa, num_params, self.sets.number, self._num_outputs):
+        found = self._likelihood.warnings(kappa, num_params, self.sets.number, self._num_outputs)
+        for warning in [*method.warnings(), *found]:
             warnings.warn(warning, stacklevel=4)
 
     def _initial_state(self, network: nn.Module) -> tuple[dict[str, Tensor], Start]:
@@ -214,7 +216,7 @@ class TrainingRun:
         """
         settings = self.settings
         if settings.pairs is None:
-            if not classifier or not METHODS[settings.method].begins_with_pairs:
+            if not classifier or not METHODS[settings.method].draws_weights:
                 return 0.0
             labels = labels_of(self.sets.plain).tolist()
             return share_of_pairs(unwrap(network), settings.likelihood, labels, settings.steps)
@@ -307,6 +309,7 @@ class TrainingRun:
             reader=self.reader,
             start=self._start.as_dict(),
             calibration=self._calibration(network, winner.likelihood),
+            scales=method.posterior.scales if isinstance(method.posterior, DiagonalPosterior) else None,
         )
 
     def _calibration(self, network: nn.Module, likelihood: Likelihood) -> Calibration:

@@ -121,6 +121,8 @@ def test_wrong_options_are_refused(tmp_path):
         {"ptyl_variances": (0.0,)},
         {"ptyl_scaling": "x"},
         {"retrain": "x"},
+        {"draws": 0},
+        {"posteriors": ("isotropic", "isotropic")},
         {"kappas": (0.0,)},
     ):
         with pytest.raises(ValueError, match=next(iter(changes))):

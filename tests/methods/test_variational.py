@@ -132,3 +132,27 @@ def test_a_state_is_continued():
     for each in (case, other):
         each.method.add_gradients(lambda each=each: each.loss().backward(), lambda: None)
     assert torch.equal(case.net.body.weight.grad, other.net.body.weight.grad)  # the same next draw
+
+
+@pytest.mark.parametrize("draws", [1, 2])
+def test_a_diagonal_posterior_has_its_own_kl(draws):
+    case = MethodCase("de-elbo", init_scale=0.2, posterior="diagonal", draws=draws)
+    for raw in case.method.posterior.raw_scale:
+        raw.data.add_(0.3 * torch.randn_like(raw))
+    scales, calls = case.method.posterior.scales, []
+    value, total = 0.0, {"backbone": [], "head": []}
+    for name, weight in case.net.named_parameters():
+        total[case.group_of(name)].append(
+            (scales[name].square() + (weight.detach() - case.centre[name]).square()).flatten()
+        )
+    for name, weight in case.net.named_parameters():
+        variance = float(torch.cat(total[case.group_of(name)]).mean())
+        prior = Normal(case.centre[name], math.sqrt(variance))
+        value += float(kl_divergence(Normal(weight.detach(), scales[name]), prior).sum())
+    found = case.method.objective(view(lambda: -7.0), samples=2)
+    assert found == pytest.approx(-7.0 * 80 / 12 - value, rel=1e-8)
+    case.method.add_gradients(lambda: (calls.append(1), case.loss().backward()), lambda: None)
+    assert len(calls) == draws
+    assert case.method.warnings()[0].startswith("posterior='diagonal': each of its scales has a gradient of about 1/D")
+    assert MethodCase("de-elbo", posterior="diagonal", optimizer="adamw").method.warnings() == []
+    assert MethodCase("elbo").method.warnings() == []

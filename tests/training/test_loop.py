@@ -1,3 +1,4 @@
+import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
@@ -59,3 +60,32 @@ def test_cooling_takes_the_rate_to_zero():
         rates.append(running._rate())
     assert torch.allclose(torch.tensor(rates), start * torch.tensor([0.8, 0.6, 0.4, 0.2]))
     assert len(running.history) == len([row for row in running.history if row["step"] <= 10])
+
+
+@pytest.mark.parametrize("posterior", ["isotropic", "diagonal"])
+def test_a_step_averages_over_its_draws(posterior):
+    """Three draws in a step against autograd at the same three draws, one after the other."""
+    options = {"draws": 3, "posterior": posterior, "scale_update": "gradient", "clip": None, "kappa": 2.0}
+    one, other = (candidate(steps=4, **options) for _ in range(2))
+    for each in (one, other):
+        each.batch_norm = "frozen"
+    next(iter(one.advance(1)))
+    indices = other._indices(0)
+    x, y = other.train_set.tensors[0][indices], other.train_set.tensors[1][indices]
+    other.network.eval()
+    q, total = other.method.posterior, [torch.zeros_like(p) for p in other.method.parameters()]
+    for _ in range(3):
+        other.optimizer.zero_grad()
+        q.finished = True  # each draw by itself
+        with q.sample():
+            cross_entropy(other.network(x), y).backward()
+        for sum_, parameter in zip(total, other.method.parameters(), strict=True):
+            sum_ += parameter.grad / 3
+    other.optimizer.zero_grad()
+    other.method.prior.update_variances(q)
+    other.method.prior.add_gradient(1 / other.method.objective_scale)
+    q.add_kl_gradient(other.method.prior.named_groups().values(), 1 / other.method.objective_scale)
+    for found, data_part, parameter in zip(one.method.parameters(), total, other.method.parameters(), strict=True):
+        torch.testing.assert_close(found.grad, data_part + parameter.grad, rtol=2e-4, atol=2e-6)
+    assert q.draws == one.method.posterior.draws == 3
+    assert one.clock["examples"] == 32

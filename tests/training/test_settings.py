@@ -60,6 +60,10 @@ def test_settings_of_other_methods_are_refused_with_their_owner():
         ({"batch_size": 0}, "batch_size=0, but it must be at least 1"),
         ({"samples": 0}, "samples=0, but it must be at least 1"),
         ({"rank": -1}, "rank=-1 is out of range"),
+        ({"draws": 0}, "draws=0, but it must be at least 1"),
+        ({"posterior": "full"}, "posterior='full', but it is one of diagonal, isotropic"),
+        ({"method": "la-lml", "draws": 2}, "draws=2 is only for method=de-elbo or elbo, which have a posterior"),
+        ({"method": "probe", "posterior": "diagonal"}, "posterior=diagonal is only for method=de-elbo or elbo"),
         ({"diagonal": math.inf}, "diagonal=inf is out of range"),
         ({"method": "map", "prior_variances": {"head": 0.0}}, "prior_variances"),
     ],
@@ -81,6 +85,12 @@ def test_differences_name_old_and_new_values():
     settings = Settings(steps=5)
     stored = {**Settings(steps=7).as_dict(), "gone": 1}
     assert settings.differences(stored) == ["steps: 7 -> 5", "gone: 1 -> None"]
+
+
+def test_a_run_from_before_a_setting_existed_had_its_only_value():
+    older = {name: value for name, value in Settings().as_dict().items() if name not in ("posterior", "draws")}
+    assert Settings().differences(older) == []
+    assert Settings(draws=2).differences(older) == ["draws: 1 -> 2"]
 
 
 def test_lengths_follow_the_kind_of_the_data():

@@ -17,6 +17,7 @@ from deelbo.compare import STRATEGIES
 from deelbo.compare.engines import ENGINES
 from deelbo.errors import Interrupted
 from deelbo.jobs.compare import CompareRequest, compare_job
+from deelbo.posteriors import POSTERIORS
 from deelbo.priors import PRIORS
 from deelbo.training.settings import LEARNING_RATES
 
@@ -50,6 +51,14 @@ def compare(
             panel=options.EXPERT,
         ),
     ] = None,
+    posterior: Annotated[
+        str,
+        typer.Option(
+            rich_help_panel=options.EXPERT,
+            help=f"Posteriors of de-elbo and elbo, separated by commas. {POSTERIORS.help()}",
+        ),
+    ] = "isotropic",
+    draws: options.Draws = 1,
     records: Annotated[
         Path | None,
         options.option("Folder for the records of single runs, which comparisons may share; OUT/records if not given."),
@@ -120,6 +129,7 @@ def compare(
     ] = "1,0.1,0.01,0.001,0.0001",
     steps: options.Steps = None,
     batch_size: options.BatchSize = None,
+    optimizer: options.Optimizer = "sgd",
     test_size: Annotated[int | None, options.option("Number of test examples to use; all if not given.")] = None,
     test_fraction: options.TestFraction = None,
     head: options.Head = None,
@@ -158,7 +168,9 @@ def compare(
         test_size=test_size,
         precision=precision,
         settings={
-            name: arguments[name] for name in ("class_weights", "steps", "batch_size") if arguments[name] is not None
+            name: arguments[name]
+            for name in ("class_weights", "steps", "batch_size", "optimizer")
+            if arguments[name] is not None
         },
         options={
             "learning_rates": options.numbers("learning_rates", learning_rates),
@@ -166,6 +178,8 @@ def compare(
             "strengths": options.numbers("strengths", strengths),
             "ptyl_scaling": ptyl_scaling,
             "retrain": retrain,
+            "posteriors": options.words("posterior", posterior),
+            "draws": draws,
             "bo_runs": bo_runs,
             "clml_samples": clml_samples,
             "temperatures": options.numbers("temperatures", temperatures),

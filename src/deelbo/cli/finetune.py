@@ -16,7 +16,7 @@ from deelbo.cli.wording import print_rows, shown_number
 from deelbo.errors import Interrupted
 from deelbo.jobs.finetune import Metrics, finetune_job
 from deelbo.metrics import metrics_of
-from deelbo.optimizers import OPTIMIZERS
+from deelbo.posteriors import POSTERIORS
 from deelbo.priors import PRIORS
 from deelbo.result import Result
 from deelbo.training.device import Execution
@@ -78,9 +78,7 @@ def finetune(
     ] = None,
     steps: options.Steps = None,
     batch_size: options.BatchSize = None,
-    optimizer: Annotated[
-        str, typer.Option(rich_help_panel=options.EXPERT, help=f"Optimizer of the training. {OPTIMIZERS.help()}")
-    ] = "sgd",
+    optimizer: options.Optimizer = "sgd",
     momentum: Annotated[
         float, typer.Option(rich_help_panel=options.EXPERT, help="Momentum of the optimizer sgd.")
     ] = 0.9,
@@ -90,6 +88,10 @@ def finetune(
             rich_help_panel=options.EXPERT, help="Largest norm of the gradient, which is clipped at it; 0 for no limit."
         ),
     ] = 1.0,
+    posterior: Annotated[
+        str, typer.Option(rich_help_panel=options.EXPERT, help=f"Posterior over the weights. {POSTERIORS.help()}")
+    ] = "isotropic",
+    draws: options.Draws = 1,
     init_scale: Annotated[
         float, typer.Option(rich_help_panel=options.EXPERT, help="Initial value of the posterior's scale.")
     ] = 1e-4,

@@ -12,6 +12,7 @@ import typer
 from deelbo.likelihoods import LIKELIHOODS
 from deelbo.likelihoods.base import CLASS_WEIGHTS
 from deelbo.models import MODEL_SOURCES
+from deelbo.optimizers import OPTIMIZERS
 from deelbo.specs import DataSpec, ModelSpec
 from deelbo.training.settings import Settings
 
@@ -146,6 +147,15 @@ Pooling = Annotated[
         "How a text's tokens become one vector: mean, first, last, max, or own for transformers' classifier of the "
         "architecture; as the model was trained if not given.",
         panel=NETWORK,
+    ),
+]
+Optimizer = Annotated[str, typer.Option(rich_help_panel=EXPERT, help=f"Optimizer of the training. {OPTIMIZERS.help()}")]
+Draws = Annotated[
+    int,
+    typer.Option(
+        rich_help_panel=EXPERT,
+        help="Number of draws from the posterior in each training step, whose losses are averaged; the cost grows with "
+        "it.",
     ),
 ]
 Resize = Annotated[

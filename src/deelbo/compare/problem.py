@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from deelbo.laplace.conditional import SAMPLES, TEMPERATURES
+from deelbo.posteriors import POSTERIORS
 from deelbo.priors import SearchAxis, make_recipe, short_name
 from deelbo.specs import DataSpec, ModelSpec
-from deelbo.training.settings import LEARNING_RATES, SEARCHES, Settings
+from deelbo.training.settings import LATER, LEARNING_RATES, SEARCHES, Settings
 
 RECORD = 3  # version of training; raise it when training changes, so that older records are not used
 STRENGTHS = (0.01, 0.001, 0.0001, 1e-5, 1e-6, 0.0)  # the paper's grid of alpha/N and beta/N
@@ -35,6 +36,8 @@ class Options:
         learning_rates: Candidates for the learning rate, for all methods except Bayesian optimisation.
         lr_search: How "de-elbo" and "elbo" choose the learning rate: "race" or "grid".
         kappas: Values of kappa (emphasis of the data) that "de-elbo" is run with; None stands for D/N.
+        posteriors: Posteriors that "de-elbo" and "elbo" are run with: "isotropic", "diagonal".
+        draws: Number of draws from the posterior in a training step of "de-elbo" and "elbo".
         strengths: Candidates for the strengths alpha/N and beta/N of the grids; 0 for no regularisation.
         ptyl_variances: Candidates for lambda with the prior PTYL.
         ptyl_scaling: Whether PTYL's penalty d^T Sigma^-1 d / (2 lambda) is added to the mean loss ("mean", the authors'
@@ -52,6 +55,8 @@ class Options:
     learning_rates: tuple[float, ...] = LEARNING_RATES
     lr_search: str = "race"
     kappas: tuple[float | None, ...] = (None,)
+    posteriors: tuple[str, ...] = ("isotropic",)
+    draws: int = 1
     strengths: tuple[float, ...] = STRENGTHS
     ptyl_variances: tuple[float, ...] = PTYL_VARIANCES
     ptyl_scaling: str = "mean"
@@ -70,9 +75,13 @@ class Options:
             if not values or not all(lowest <= v < math.inf for v in values) or len(set(values)) != len(values):
                 text = ",".join(f"{v:g}" for v in values) or "none"
                 raise ValueError(f"{name}={text}: there is no value, one out of range, or one given twice")
-        for name in ("bo_iterations", "bo_runs", "clml_samples"):
+        for name in ("bo_iterations", "bo_runs", "clml_samples", "draws"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}={getattr(self, name)}, but it must be at least 1")
+        for posterior in self.posteriors:
+            POSTERIORS[posterior]
+        if not self.posteriors or len(set(self.posteriors)) != len(self.posteriors):
+            raise ValueError(f"posteriors={','.join(self.posteriors)}: there is none, or one given twice")
         if not self.kappas or not all(kappa is None or 0 < kappa < math.inf for kappa in self.kappas):
             raise ValueError(f"kappas={','.join(map(str, self.kappas))}, but they must be positive numbers")
         if not self.temperatures or not all(0 < t < math.inf for t in self.temperatures):
@@ -110,6 +119,9 @@ class Trial:
     def identity(self) -> dict[str, Any]:
         """Return all that makes two runs the same: the content of data and network, not their paths."""
         settings = {**self.settings.as_dict(), "prior": self.settings.prior.partition(":")[0]}
+        for name, usual in LATER.items():  # so that older records are still found
+            if settings[name] == usual:
+                del settings[name]
         return {
             "record": RECORD,
             "data": self.data,
@@ -143,6 +155,7 @@ class Trial:
         size = "" if self.data_spec.train_size is None else f", N = {self.data_spec.train_size}"
         size += "" if self.data_spec.per_class is None else f", {self.data_spec.per_class} a class"
         kappa = "" if settings.kappa is None else f", kappa {settings.kappa:.3g}"
+        kappa += "" if settings.posterior == "isotropic" else f", {settings.posterior} posterior"
         where = f"{model_name(self.model_spec.model)}, {short_name(settings.prior)}{size}, seed {settings.seed}"
         if self.library != "deelbo":
             return f"{self.library}, {where}"

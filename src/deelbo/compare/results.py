@@ -21,7 +21,8 @@ Row = dict[str, Any]
 
 BEFORE_METRICS = ("model", "prior", "train_size", "seed", "method", "kappa", "repetition")
 AFTER_METRICS = (
-    "seconds", "runs", "learning_rate", "variance_backbone", "variance_head", "scale", "score", "diverged", "key",
+    "seconds", "runs", "learning_rate", "variance_backbone", "variance_head", "scale", "posterior", "score", "diverged",
+    "key",
 )  # fmt: skip
 
 
@@ -93,6 +94,7 @@ def _rows(entry: Entry) -> list[Row]:
                 "variance_backbone": variances.get("backbone"),
                 "variance_head": variances.get("head"),
                 "scale": record.get("scale"),
+                "posterior": None if record.get("scale") is None else final.settings.posterior,
                 "score": strategy.score(best),
                 "diverged": record["diverged"],
                 "key": final.key,
@@ -111,12 +113,11 @@ def default_kappa(entry: Entry) -> bool:
 
 
 def label(entry: Entry) -> str:
-    """Return the method's name, with kappa where it is run with several."""
-    strategy = entry.strategy
-    several = sum(other.name == strategy.name for other in make_strategies(entry.problem.options)) > 1
-    if not several:
-        return strategy.name
-    return f"{strategy.name}, kappa {'D/N' if strategy.kappa is None else format(strategy.kappa, '.3g')}"
+    """Return the method's name, with kappa where it is run with several, and with its variant."""
+    strategy, variant = entry.strategy, getattr(entry.strategy, "variant", "")
+    kappas = {other.kappa for other in make_strategies(entry.problem.options) if other.name == strategy.name}
+    kappa = f"kappa {'D/N' if strategy.kappa is None else format(strategy.kappa, '.3g')}" if len(kappas) > 1 else ""
+    return ", ".join(part for part in (strategy.name, kappa, variant) if part)
 
 
 def leaders(comparison: Comparison) -> list[list[str]]:

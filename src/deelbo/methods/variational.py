@@ -9,7 +9,7 @@ from typing import ClassVar
 from torch import Tensor, nn
 
 from deelbo.objective import DataEmphasizedELBO
-from deelbo.posteriors import IsotropicPosterior
+from deelbo.posteriors import POSTERIORS, GaussianPosterior
 from deelbo.training.method import (
     METHODS,
     Method,
@@ -24,7 +24,7 @@ from deelbo.training.method import (
 
 @METHODS.register("de-elbo", "learned regularisation, the data emphasised by kappa = D/N")
 class DataEmphasized(Method):
-    """Minimises mean NLL + KL/(kappa N) under draws from an isotropic posterior; the prior variances are learned.
+    """Minimises mean NLL + KL/(kappa N) under draws from a Gaussian posterior; the prior variances are learned.
 
     Args:
         inputs: Network, prior, likelihood and settings.
@@ -39,16 +39,14 @@ class DataEmphasized(Method):
         Quantity("kappa", "κ", "κ emphasis of the data", large=True, charted=False),
     )
     variances_are_learned = "in closed form at every step"
-    begins_with_pairs = True
+    draws_weights = True
 
     def __init__(self, inputs: MethodInputs, kappa: float) -> None:
         settings = inputs.settings
-        self._posterior = IsotropicPosterior(
-            inputs.network,
-            init_scale=settings.init_scale,
-            seed=settings.seed,
-            scale_update=settings.scale_update,
+        self._posterior = POSTERIORS[settings.posterior](
+            inputs.network, init_scale=settings.init_scale, seed=settings.seed, scale_update=settings.scale_update
         )
+        self.settings = settings
         self.prior = inputs.prior
         self.elbo = DataEmphasizedELBO(self._posterior, inputs.prior, inputs.num_data, kappa)
 
@@ -67,7 +65,7 @@ class DataEmphasized(Method):
         return self.elbo.kappa * self.elbo.num_data
 
     @property
-    def posterior(self) -> IsotropicPosterior:
+    def posterior(self) -> GaussianPosterior:
         """The posterior over the weights."""
         return self._posterior
 
@@ -76,9 +74,10 @@ class DataEmphasized(Method):
         return self._posterior.parameters()
 
     def add_gradients(self, add_loss_gradient: Callable[[], None], unscale: Callable[[], None]) -> None:
-        """Add the loss's gradient under one draw of the weights, then the KL's."""
-        with self._posterior.sample():
-            add_loss_gradient()
+        """Add the loss's gradient under each draw of the weights, then the KL's."""
+        for _ in range(self.settings.draws):
+            with self._posterior.sample():
+                add_loss_gradient()
         unscale()
         self.elbo.backward()
 
@@ -96,17 +95,26 @@ class DataEmphasized(Method):
         best = -math.inf
         while (value := self.objective(examples, samples)) > best:
             best = value
-            self._posterior.set_scale(4 * self._posterior.scale.item())
+            self._posterior.multiply_scale(4)
         return best
 
     def learned(self) -> dict[str, float]:
         """Return the prior variances, the scale, kappa and KL/(kappa N)."""
         return {
             **variances_by_column(self.prior),
-            "scale": self._posterior.scale.item(),
+            "scale": self._posterior.typical_scale,
             "kappa": self.elbo.kappa,
             "kl": float(self.elbo.kl()) / self.objective_scale,
         }
+
+    def warnings(self) -> list[str]:
+        """Warn of scales that the optimizer cannot learn."""
+        if self.settings.posterior == "isotropic" or self.settings.optimizer != "sgd":
+            return []
+        return [
+            f"posterior={self.settings.posterior!r}: each of its scales has a gradient of about 1/D, so small that SGD "
+            "leaves all of them alike; optimizer='adamw' lets them differ, at learning rates such as 0.003 and 0.001"
+        ]
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return the state of the posterior and the variances; the prior's mean is the initial network's."""

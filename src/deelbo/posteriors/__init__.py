@@ -1,7 +1,7 @@
 """Gaussian posteriors over the weights of a network."""
 
-from deelbo.posteriors.base import GaussianPosterior
+from deelbo.posteriors.base import POSTERIORS, GaussianPosterior
 from deelbo.posteriors.diagonal import DiagonalPosterior
 from deelbo.posteriors.isotropic import IsotropicPosterior
 
-__all__ = ["DiagonalPosterior", "GaussianPosterior", "IsotropicPosterior"]
+__all__ = ["POSTERIORS", "DiagonalPosterior", "GaussianPosterior", "IsotropicPosterior"]

@@ -11,20 +11,25 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from deelbo import _distributed
 from deelbo._modules import check_memory, select, trainable
+from deelbo._registry import Registry
 from deelbo._seeds import mix
 from deelbo._weight_passes import ChunkCache, buffer, grad_chunks, over_chunks
-from deelbo.posteriors.stationary import ScaleTerm
+from deelbo.posteriors.stationary import GROWTH, SHRINKAGE, Curvature, ScaleTerm, stationary_scale
 
 if TYPE_CHECKING:
     from deelbo.attachment import Attachment
     from deelbo.priors.gaussian import PriorGroup
+
+
+SCALE_UPDATES = ("closed-form", "gradient")
+POSTERIORS: Registry[type[GaussianPosterior]] = Registry("posterior", "deelbo.posteriors")
 
 
 def inverse_softplus(value: float) -> float:
@@ -48,11 +53,15 @@ class GaussianPosterior(nn.Module, ABC):
             distribution, such as hyperparameters of a likelihood or a kernel inside the network.
         seed: Seed for the random draws; taken from PyTorch's global generator if None.
         synchronize: Whether data-parallel processes use the same draws, as they must under DDP.
+        scale_update: "closed-form", in which the objective sets the scale (of several scales, their common factor), or
+            "gradient", in which the optimizer learns it.
 
     Raises:
-        ValueError: If no parameter is trainable, a name in `deterministic` matches none, or noise cannot be added to a
-            weight (half precision, shared memory).
+        ValueError: If `scale_update` is something else, no parameter is trainable, a name in `deterministic` matches
+            none, or noise cannot be added to a weight (half precision, shared memory).
     """
+
+    numbers_per_weight: ClassVar[int] = 1  # how many numbers are learned for each weight
 
     def __init__(
         self,
@@ -61,8 +70,14 @@ class GaussianPosterior(nn.Module, ABC):
         deterministic: Iterable[str] = (),
         seed: int | None = None,
         synchronize: bool = True,
+        *,
+        scale_update: str = "gradient",
     ) -> None:
+        if scale_update not in SCALE_UPDATES:
+            raise ValueError(f"scale_update={scale_update!r}, but it is one of {', '.join(SCALE_UPDATES)}")
         super().__init__()
+        self.scale_update = scale_update
+        self.curvature = Curvature()
         self._model = (model,)  # in a tuple, so that the network does not become a part of this module
         everything = trainable(model)
         prefixes = [deterministic] if isinstance(deterministic, str) else list(deterministic)
@@ -133,12 +148,17 @@ class GaussianPosterior(nn.Module, ABC):
         return [p for module in self.modules() for p in module._parameters.values() if p is not None]
 
     def get_extra_state(self) -> Tensor:
-        """Return seed and number of draws, for `state_dict`; the means are in the network's own `state_dict`."""
-        return torch.tensor([self.seed, self.draws], dtype=torch.int64)
+        """Return seed, number of draws and average curvature, for `state_dict`; the network's own has the means."""
+        curvature = self.curvature
+        bits = torch.tensor([curvature.average, curvature.magnitude], dtype=torch.float64).view(torch.int64)
+        return torch.cat([torch.tensor([self.seed, self.draws]), bits, torch.tensor([curvature.steps])])
 
     def set_extra_state(self, state: Tensor) -> None:
-        """Restore seed and number of draws from a `state_dict`."""
-        self.seed, self.draws = state.tolist()
+        """Restore seed, number of draws and average curvature from a `state_dict`."""
+        self.seed, self.draws = state[:2].tolist()
+        if len(state) > 2:  # not in an older state of a diagonal posterior
+            average, magnitude = state[2:4].cpu().view(torch.float64).tolist()
+            self.curvature = Curvature(average, magnitude, int(state[4]))
 
     # ---- drawing ----
 
@@ -313,6 +333,15 @@ class GaussianPosterior(nn.Module, ABC):
     def _make_scale(self, raw: float) -> None:
         """Register the unconstrained scale as parameters of this module, with the initial value `raw`."""
 
+    @property
+    @abstractmethod
+    def typical_scale(self) -> float:
+        """The scale as one number: the geometric mean, if there are several."""
+
+    @abstractmethod
+    def multiply_scale(self, factor: float) -> None:
+        """Multiply the scale of every weight with a number."""
+
     @abstractmethod
     def _perturb(self, key: int, weights: list[Tensor], saved: list[Tensor], kept: bytearray) -> None:
         """Copy the means to `saved`, set `kept` to 1 for each copied chunk, and add noise to the weights."""
@@ -333,14 +362,32 @@ class GaussianPosterior(nn.Module, ABC):
     def trace(self, group: PriorGroup) -> float:
         """Return tr(Sigma_g^-1 S), where S is the covariance of q over the weights of the group."""
 
+    @abstractmethod
+    def unit_trace(self, group: PriorGroup) -> float:
+        """Return tr(Sigma_g^-1 S) of the group as it would be if `typical_scale` were 1."""
+
+    @abstractmethod
     def update_scale(self, terms: Sequence[ScaleTerm], emphasis: float, loss_scale: float) -> None:
-        """Set the scale in closed form, in a posterior that has one: nothing, unless a subclass overrides it.
+        """Set the scale, or the common factor of several, to where the objective is stationary in it.
 
         Args:
             terms: What each group of the prior contributes.
             emphasis: kappa N.
             loss_scale: Factor by which the gradients are multiplied at this time.
         """
+
+    def _stationary_scale(self, trace: float, scale: float, terms: Sequence[ScaleTerm], emphasis: float) -> float:
+        """Return the stationary value of the typical scale, near its present one.
+
+        Args:
+            trace: h, the slope of the loss in scale^2, from the gradients of this step.
+            scale: The present typical scale.
+            terms: What each group of the prior contributes.
+            emphasis: kappa N.
+        """
+        self.curvature.add(trace)
+        bounds = max(scale / SHRINKAGE, 1e-12), min(scale * GROWTH, 1e12)
+        return stationary_scale(terms, emphasis * self.curvature.average, *bounds)
 
     @abstractmethod
     def add_kl_gradient(self, groups: Iterable[PriorGroup], weight: float) -> None:

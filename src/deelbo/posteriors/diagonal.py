@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -20,17 +20,21 @@ from deelbo._weight_passes import (
     standard_normal,
     sum_of_squares,
 )
-from deelbo.posteriors.base import GaussianPosterior
+from deelbo.posteriors.base import POSTERIORS, GaussianPosterior
+from deelbo.posteriors.stationary import ScaleTerm
 
 if TYPE_CHECKING:
     from deelbo.priors.gaussian import PriorGroup
 
 
+@POSTERIORS.register("diagonal", "a scale for every weight")
 class DiagonalPosterior(GaussianPosterior):
     r"""q(theta) = N(theta | mean, diag(scale^2)) with one learned scale for each weight (mean field).
 
     It has the interface of `IsotropicPosterior`, but `scale` is a vector of D scales, in the order of `means`.
-    See `GaussianPosterior` for the arguments.
+    See `GaussianPosterior` for the arguments. With scale_update="closed-form" the objective sets the geometric mean of
+    the scales as it sets an isotropic posterior's scale, and the optimizer learns their ratios; each has a gradient of
+    about 1/D, which Adam can follow and SGD cannot.
 
     Example:
         >>> import torch
@@ -43,6 +47,8 @@ class DiagonalPosterior(GaussianPosterior):
         16
     """
 
+    numbers_per_weight = 2
+
     def _make_scale(self, raw: float) -> None:
         for name, parameter in self._means.items():
             if parameter.is_complex():
@@ -54,6 +60,40 @@ class DiagonalPosterior(GaussianPosterior):
     def scale(self) -> Tensor:
         """Standard deviations sigma_q of all weights, a positive vector of length D."""
         return torch.cat([F.softplus(raw).flatten() for raw in self.raw_scale])
+
+    @property
+    def scales(self) -> dict[str, Tensor]:
+        """Copies of the standard deviations by the name of the weight."""
+        return {name: F.softplus(raw.detach()) for name, raw in zip(self._means, self.raw_scale, strict=True)}
+
+    @torch.no_grad()
+    def set_scales(self, scales: Mapping[str, Tensor]) -> None:
+        """Set the standard deviations.
+
+        Args:
+            scales: Positive numbers for every weight, by its name, in the weight's shape.
+
+        Raises:
+            ValueError: If a weight has none, or of another shape.
+        """
+        for (name, weight), raw in zip(self._means.items(), self.raw_scale, strict=True):
+            if name not in scales or scales[name].shape != weight.shape:
+                raise ValueError(f'there is no scale of the shape {list(weight.shape)} for the weight "{name}"')
+            wide = scales[name].to(raw.device, torch.float64)
+            raw.copy_(wide + torch.log(-torch.expm1(-wide)))  # the inverse of softplus
+
+    @property
+    def typical_scale(self) -> float:
+        """The geometric mean of the scales."""
+
+        def task(k: int, raw: Tensor) -> Tensor:
+            return _softplus(raw).log_().sum(dtype=torch.float64)
+
+        return math.exp(float(over_chunks(task, self._raw())) / self.num_params)
+
+    def multiply_scale(self, factor: float) -> None:
+        """Multiply every scale with a number."""
+        self.set_scales({name: factor * scale for name, scale in self.scales.items()})
 
     def log_prob(self) -> Tensor:
         """Return log q(theta) at the current weights: at a draw inside `sample()`, else at the mean."""
@@ -84,6 +124,33 @@ class DiagonalPosterior(GaussianPosterior):
             return (squares if inverse is None else squares.mul_(inverse)).sum(dtype=torch.float64)
 
         return float(over_chunks(task, self._raw(group.weights), group.inverse_diagonal()))
+
+    def unit_trace(self, group: PriorGroup) -> float:
+        """Return tr(Sigma_g^-1 S) / typical_scale^2."""
+        return self.trace(group) / self.typical_scale**2
+
+    def update_scale(self, terms: Sequence[ScaleTerm], emphasis: float, loss_scale: float) -> None:
+        """Multiply all scales with the number at which the objective is stationary; nothing if learned by gradient.
+
+        The slope of the loss in typical_scale^2 is h = <gradient, noise> / typical_scale^2, as in an isotropic
+        posterior: with theta = mean + typical_scale * r * eps, the ratios r only change the noise.
+
+        Args:
+            terms: What each group of the prior contributes.
+            emphasis: kappa N.
+            loss_scale: Factor by which the gradients are multiplied at this time.
+        """
+        if self.scale_update == "gradient":
+            return
+
+        def task(k: int, raw: Tensor, grad: Tensor) -> Tensor:  # <gradient, noise>, from gradient * eps * sigmoid(raw)
+            return (grad.double() * _softplus(raw) / torch.sigmoid(raw)).sum()
+
+        inner_product = float(over_chunks(task, self._raw(), grad_chunks(list(self.raw_scale), create=True)))
+        scale = self.typical_scale
+        trace = inner_product / (scale**2 * loss_scale)
+        if math.isfinite(trace):  # else a GradScaler will skip this step
+            self.multiply_scale(self._stationary_scale(trace, scale, terms, emphasis) / scale)
 
     def add_kl_gradient(self, groups: Iterable[PriorGroup], weight: float) -> None:
         """Add weight * dKL/dscale to its gradient; dKL/dscale_i = scale_i (Sigma_g^-1)_ii / v_g - 1 / scale_i."""

@@ -11,15 +11,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from deelbo._weight_passes import SMALL, add_grad, buffer, over_chunks, standard_normal, sum_of_squares
-from deelbo.posteriors.base import GaussianPosterior, inverse_softplus
-from deelbo.posteriors.stationary import GROWTH, SHRINKAGE, Curvature, ScaleTerm, stationary_scale
+from deelbo.posteriors.base import POSTERIORS, GaussianPosterior, inverse_softplus
+from deelbo.posteriors.stationary import ScaleTerm
 
 if TYPE_CHECKING:
     from deelbo.priors.gaussian import PriorGroup
 
-SCALE_UPDATES = ("closed-form", "gradient")
 
-
+@POSTERIORS.register("isotropic", "one scale for all weights")
 class IsotropicPosterior(GaussianPosterior):
     r"""q(theta) = N(theta | mean, scale^2 I_D) over every parameter with `requires_grad`.
 
@@ -67,11 +66,7 @@ class IsotropicPosterior(GaussianPosterior):
         *,
         scale_update: str = "closed-form",
     ) -> None:
-        if scale_update not in SCALE_UPDATES:
-            raise ValueError(f"scale_update={scale_update!r}, but it is one of {', '.join(SCALE_UPDATES)}")
-        super().__init__(model, init_scale, deterministic, seed, synchronize)
-        self.scale_update = scale_update
-        self.curvature = Curvature()
+        super().__init__(model, init_scale, deterministic, seed, synchronize, scale_update=scale_update)
 
     def _make_scale(self, raw: float) -> None:
         first = self._random[0]
@@ -100,6 +95,15 @@ class IsotropicPosterior(GaussianPosterior):
         """
         self.raw_scale.fill_(inverse_softplus(value))
 
+    @property
+    def typical_scale(self) -> float:
+        """The scale as a number."""
+        return self.scale.item()
+
+    def multiply_scale(self, factor: float) -> None:
+        """Multiply the scale with a number."""
+        self.set_scale(factor * self.typical_scale)
+
     def _sigma(self) -> float:
         """Return the scale in float64, as at least the smallest positive number so that 1/scale exists."""
         return max(float(F.softplus(self.raw_scale.detach().double())), math.ulp(0.0))
@@ -121,6 +125,10 @@ class IsotropicPosterior(GaussianPosterior):
     def trace(self, group: PriorGroup) -> float:
         """Return tr(Sigma_g^-1 S) = scale^2 tr(Sigma_g^-1)."""
         return self._sigma() ** 2 * group.trace_inverse
+
+    def unit_trace(self, group: PriorGroup) -> float:
+        """Return tr(Sigma_g^-1)."""
+        return group.trace_inverse
 
     def add_kl_gradient(self, groups: Iterable[PriorGroup], weight: float) -> None:
         """Add weight * dKL/dscale to its gradient; dKL/dscale = scale * sum_g tr(Sigma_g^-1) / v_g - D / scale."""
@@ -149,21 +157,7 @@ class IsotropicPosterior(GaussianPosterior):
         trace = float(grad.double() / (slope * scale * loss_scale)) if grad is not None else math.nan
         if not math.isfinite(trace):  # a GradScaler will skip this step
             return
-        self.curvature.add(trace)
-        bounds = max(scale / SHRINKAGE, 1e-12), min(scale * GROWTH, 1e12)
-        self.set_scale(stationary_scale(terms, emphasis * self.curvature.average, *bounds))
-
-    def get_extra_state(self) -> Tensor:
-        """Return seed, number of draws, and the average curvature, for `state_dict`."""
-        curvature = self.curvature
-        bits = torch.tensor([curvature.average, curvature.magnitude], dtype=torch.float64).view(torch.int64)
-        return torch.cat([super().get_extra_state(), bits, torch.tensor([curvature.steps])])
-
-    def set_extra_state(self, state: Tensor) -> None:
-        """Restore seed, number of draws and average curvature from a `state_dict`."""
-        super().set_extra_state(state[:2])
-        average, magnitude = state[2:4].cpu().view(torch.float64).tolist()
-        self.curvature = Curvature(average, magnitude, int(state[4]))
+        self.set_scale(self._stationary_scale(trace, scale, terms, emphasis))
 
     def _perturb(self, key: int, weights: list[Tensor], saved: list[Tensor], kept: bytearray) -> None:
         scale = self._sigma()

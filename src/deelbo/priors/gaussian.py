@@ -227,7 +227,7 @@ class GaussianPrior(nn.Module):
             if before is not None:
                 before(
                     [
-                        ScaleTerm(group.num_params, group.trace_inverse, quadratic, group.variance)
+                        ScaleTerm(group.num_params, posterior.unit_trace(group), quadratic, group.variance)
                         for group, (quadratic, _) in zip(groups, found, strict=True)
                     ]
                 )

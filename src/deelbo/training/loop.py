@@ -159,7 +159,7 @@ class Candidate:
             nll = self.likelihood(output.float(), labels)
         # A classifier that the loss of pairs leaves out still has a gradient, zero, which optimizers and DDP wait for.
         loss = pair_loss(features[0], labels) + 0 * nll if self.pairing else nll
-        self.accelerator.backward(loss)
+        self.accelerator.backward(loss / self.settings.draws)  # the draws of a step are averaged
         score = self.likelihood.training_score(output.detach(), labels)
         self._score_column = score.column
         means = torch.stack([loss.detach(), nll.detach()]) * len(labels)

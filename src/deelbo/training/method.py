@@ -88,8 +88,8 @@ class Method(ABC):
     - `quantities`: Learned numbers beside the prior variances.
     - `variances_are_learned`: When the prior variances are learned, as the end of a sentence; "" if they stay fixed.
     - `lr_search`: How its learning rate is chosen unless the user says otherwise: "race" or "grid".
+    - `draws_weights`: Whether it has a posterior, from which training steps draw weights.
     - `trains`: Whether it takes training steps; if not, the network with the classifier's start is its result.
-    - `begins_with_pairs`: Whether training begins with pairs of examples by default, where that helps (`pairs.py`).
     """
 
     name: ClassVar[str]
@@ -99,8 +99,8 @@ class Method(ABC):
     quantities: ClassVar[tuple[Quantity, ...]] = ()
     variances_are_learned: ClassVar[str] = ""
     lr_search: ClassVar[str] = "race"
+    draws_weights: ClassVar[bool] = False
     trains: ClassVar[bool] = True
-    begins_with_pairs: ClassVar[bool] = False
 
     prior: GaussianPrior
 
@@ -128,7 +128,8 @@ class Method(ABC):
         """Compute the gradient of one step, and leave it in the parameters.
 
         Args:
-            add_loss_gradient: Function that adds the gradient of the batch's mean negative log-likelihood.
+            add_loss_gradient: Function that adds the gradient of the batch's mean negative log-likelihood, divided by
+                the settings' number of draws; to be called once for each draw.
             unscale: Function that undoes the scaling of the loss's gradient (float16); to be called after
                 `add_loss_gradient` and before the method adds gradients of its own.
         """
@@ -164,6 +165,10 @@ class Method(ABC):
     @abstractmethod
     def learned(self) -> dict[str, float]:
         """Return the numbers that the method has learned so far, by name, for the history."""
+
+    def warnings(self) -> list[str]:
+        """Return warnings for the user before training: none, unless a subclass overrides it."""
+        return []
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return the state that is not in the network's own: nothing, unless a subclass overrides it."""

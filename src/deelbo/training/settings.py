@@ -9,7 +9,8 @@ from typing import Any
 
 from deelbo.likelihoods import LIKELIHOODS
 from deelbo.optimizers import OPTIMIZERS
-from deelbo.posteriors.isotropic import SCALE_UPDATES
+from deelbo.posteriors import POSTERIORS
+from deelbo.posteriors.base import SCALE_UPDATES
 from deelbo.priors import PriorRecipe, make_recipe
 from deelbo.training.batch_norm import BATCH_NORMS
 from deelbo.training.method import METHODS
@@ -19,6 +20,8 @@ from deelbo.training.start import HEAD_STARTS
 LEARNING_RATES = (0.03, 0.01, 0.003)
 SEARCHES = ("race", "grid")
 SCHEDULES = ("cosine", "linear")
+# Settings that older runs and records lack, with the only value that they could have had.
+LATER: dict[str, Any] = {"posterior": "isotropic", "draws": 1}
 # Length of training in the paper, by the kind of the inputs.
 LENGTHS = {"image": {"steps": 6000, "batch_size": 128}, "text": {"steps": 12000, "batch_size": 32}}
 
@@ -49,8 +52,11 @@ class Settings:
         weight_decay: Weight decay of AdamW, in addition to the prior; only for "map".
         schedule: How the learning rate falls to zero over the steps: "cosine" or "linear".
         clip: Largest norm of the whole gradient, which is clipped at it; None for no limit.
+        posterior: Posterior over the weights: "isotropic" (one scale for all) or "diagonal" (one for each weight).
+        draws: Number of draws from the posterior in a training step, over which the loss is averaged.
         init_scale: Initial value of the posterior's scale.
-        scale_update: How the posterior's scale is learned: "closed-form", or "gradient" as in the paper.
+        scale_update: How the posterior's scale is learned: "closed-form", or "gradient" as in the paper. Of a diagonal
+            posterior the common factor of the scales is set in closed form, their ratios are learned by gradient.
         samples: Number of draws for the estimate of the objective that chooses the learning rate.
         batch_norm: Statistics of batch normalisation: "frozen" keeps the pretrained network's, "batch" uses those of
             each batch and estimates them anew after training, "running" is the usual way, and "auto" takes frozen or
@@ -85,6 +91,8 @@ class Settings:
     weight_decay: float = 0.0
     schedule: str = "cosine"
     clip: float | None = 1.0
+    posterior: str = "isotropic"
+    draws: int = 1
     init_scale: float = 1e-4
     scale_update: str = "closed-form"
     samples: int = 10
@@ -111,6 +119,7 @@ class Settings:
         method = METHODS[self.method]
         LIKELIHOODS[self.likelihood](class_weights=self.class_weights)
         OPTIMIZERS[self.optimizer]
+        POSTERIORS[self.posterior]
         self.prior_recipe()
         choices = {
             "lr_search": SEARCHES,
@@ -136,7 +145,7 @@ class Settings:
             raise ValueError(f"learning_rates={rates}, but they must be positive numbers")
         if len(set(self.learning_rates)) != len(self.learning_rates):
             raise ValueError(f"learning_rates={rates} has a value twice")
-        for name in ("steps", "batch_size", "samples"):
+        for name in ("steps", "batch_size", "samples", "draws"):
             if getattr(self, name) < (1 if METHODS[self.method].trains or name != "steps" else 0):
                 raise ValueError(f"{name}={getattr(self, name)}, but it must be at least 1")
         ranges = {
@@ -154,6 +163,13 @@ class Settings:
         for name, right in ranges.items():
             if not right:
                 raise ValueError(f"{name}={getattr(self, name)} is out of range")
+        if not METHODS[self.method].draws_weights:
+            for name, usual in LATER.items():
+                if getattr(self, name) != usual:
+                    owners = " or ".join(entry.name for entry in METHODS.entries() if entry.draws_weights)
+                    raise ValueError(
+                        f"{name}={getattr(self, name)} is only for method={owners}, which have a posterior"
+                    )
         if self.weight_decay and (self.method, self.optimizer) != ("map", "adamw"):
             raise ValueError(f"weight_decay={self.weight_decay:g} is only for method=map with optimizer=adamw")
 
@@ -170,7 +186,7 @@ class Settings:
 
     def differences(self, stored: dict[str, object]) -> list[str]:
         """Return the differences between stored settings and these, one line for each."""
-        current = self.as_dict()
+        current, stored = self.as_dict(), {**LATER, **stored}
         names = dict.fromkeys([*current, *stored])
         return [f"{n}: {stored.get(n)!r} -> {current.get(n)!r}" for n in names if current.get(n) != stored.get(n)]
 

@@ -154,21 +154,32 @@ class ByObjective:
         kappa: Emphasis of the data; None for D/N, and for methods that have none.
         role: "reference", "rival" or "ablation".
         colour: Number of the method's colour in the charts.
+        variant: What distinguishes it from the method in its usual form, such as "diagonal posterior"; "" if nothing.
+        settings: Fields of `Settings` that its runs have beside those that all runs share.
     """
 
     searches = False
 
     def __init__(
-        self, name: str, lr_search: str, kappa: float | None = None, *, role: str = "rival", colour: int = 3
+        self,
+        name: str,
+        lr_search: str,
+        kappa: float | None = None,
+        *,
+        role: str = "rival",
+        colour: int = 3,
+        variant: str = "",
+        **settings: Any,
     ) -> None:
         self.name, self.lr_search, self.kappa, self.role, self.colour = name, lr_search, kappa, role, colour
+        self.variant, self.settings = variant, settings
 
     def _trials(self, problem: Problem) -> list[Trial]:
         rates = problem.options.learning_rates
-        kappa: dict[str, Any] = {} if self.kappa is None else {"kappa": self.kappa}
+        own = self.settings if self.kappa is None else {**self.settings, "kappa": self.kappa}
         if self.lr_search == "race":
-            return [problem.trial(method=self.name, learning_rates=rates, lr_search="race", **kappa)]
-        return [problem.trial(method=self.name, learning_rates=(rate,), lr_search="grid", **kappa) for rate in rates]
+            return [problem.trial(method=self.name, learning_rates=rates, lr_search="race", **own)]
+        return [problem.trial(method=self.name, learning_rates=(rate,), lr_search="grid", **own) for rate in rates]
 
     def plan(self, problem: Problem, known: KnownRecords) -> Plan:
         """Return the runs of all candidates, and the best of them."""
