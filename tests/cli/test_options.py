@@ -17,6 +17,12 @@ def test_numbers():
         options.numbers("seeds", "1.5", int)
 
 
+def test_one_number():
+    assert options.number("runs", "5", int) == 5
+    with pytest.raises(ValueError, match="runs=many: write a number"):
+        options.number("runs", "many", int)
+
+
 def test_words():
     assert options.words("methods", "elbo, map-grid") == ("elbo", "map-grid")
     for text in ("", "a,,b", "a,"):

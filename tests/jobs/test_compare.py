@@ -2,8 +2,11 @@
 
 import pytest
 
-from deelbo.jobs.compare import CompareRequest, _check_folder, _kappas
+from deelbo import events
+from deelbo.compare import KnownRecords, Records, make_strategies
+from deelbo.jobs.compare import CompareRequest, _check_folder, _kappas, _problems
 from deelbo.specs import DataSpec, ModelSpec
+from shared.pictures import image_folder, text_table, tiny_bert
 
 
 def test_the_papers_sweep_of_kappas():
@@ -68,3 +71,26 @@ def test_folders_of_somebody_else_are_left_alone(tmp_path):
     (tmp_path / "compare.json").write_text("{")
     with pytest.raises(ValueError, match="damaged"):
         _check_folder(tmp_path)
+
+
+@pytest.mark.parametrize(("kind", "iterations", "repetitions"), [("image", 35, 5), ("text", 11, 10)])
+def test_the_papers_repetitions_of_bayesian_optimisation(tmp_path, kind, iterations, repetitions):
+    if kind == "image":
+        data, model = image_folder(tmp_path / "data", train=10, test=3), "shared.pictures:small"
+    else:
+        data, model = tmp_path / "data", f"hf:{tiny_bert(tmp_path / 'bert')}"
+        data.mkdir()
+        text_table(data / "train.csv", 24)
+        text_table(data / "test.csv", 8)
+    wanted = request(
+        tmp_path / "out",
+        data_spec=DataSpec(str(data)),
+        model_specs=(ModelSpec(model),),
+        methods=("map-bo",),
+        options={"bo_runs": "paper"},
+    )
+    (problem,) = _problems(wanted, events.ignore)
+    (strategy,) = make_strategies(problem.options)
+    plan = strategy.plan(problem, KnownRecords(Records(tmp_path / "records")))
+    assert len(plan.trials) == len({trial.key for trial in plan.trials}) == repetitions  # each from its own start
+    assert plan.expected == repetitions * (iterations + 1)

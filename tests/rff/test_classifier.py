@@ -177,3 +177,19 @@ def test_bad_input():
         RFFClassifier(10**10).fit(x, y)
     with pytest.raises(NotFittedError):
         RFFClassifier().predict_proba(x)
+
+
+def test_the_papers_four_rates_are_compared_by_the_objective():
+    rates = (0.1, 0.01, 0.001, 0.0001)
+    alone = {rate: fitted(learning_rate=rate) for rate in rates}
+    best = max(rates, key=lambda rate: alone[rate].objective_)
+    chosen = fitted(learning_rate=rates)
+    assert chosen.learning_rate_ == best
+    assert chosen.objective_ == alone[best].objective_
+    x, _ = moons()
+    np.testing.assert_array_equal(chosen.predict_proba(x), alone[best].predict_proba(x))
+    assert (chosen.lengthscale_, chosen.scale_) == (alone[best].lengthscale_, alone[best].scale_)
+    assert fitted(learning_rate=rates[::-1]).learning_rate_ == best  # each starts anew
+    for wrong in ((0.1, -1.0), (), "fast", None):
+        with pytest.raises(ValueError, match="learning_rate"):
+            fitted(learning_rate=wrong)

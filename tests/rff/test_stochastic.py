@@ -49,3 +49,18 @@ def test_the_same_seed_gives_the_same_run():
     first, second = (ascend(problem, False, 1e-3, steps=5, seed=7, progress=seen.append) for _ in range(2))
     assert first.value == second.value
     assert len(seen) == 2 * 4 * 5
+
+
+@pytest.mark.parametrize("draws", [1, 5])
+def test_the_number_of_draws_in_a_step(draws):
+    """The first estimate of the objective, at lengthscale, outputscale, noise and scale 1 and mean 0, written out."""
+    generator = torch.Generator().manual_seed(0)
+    x, y, A, b = (torch.randn(*s, dtype=torch.float64, generator=generator) for s in ((6, 1), (6, 1), (1, 5), (5,)))
+    problem, seen = Problem(x, y, A, b, "de-elbo", 2.5), []
+    ascend(problem, False, 0.0, steps=1, seed=7, progress=seen.append, draws=draws)
+    weights = torch.randn(draws, 5, 1, dtype=torch.float64, generator=torch.Generator().manual_seed(7))
+    phi = (2 / 5) ** 0.5 * torch.cos(x @ A + b)
+    fit = Normal(phi @ weights, 1.0).log_prob(y).sum((1, 2)).mean()
+    assert seen[0] * problem.unit == pytest.approx(2.5 * fit.item(), rel=1e-9)  # KL(N(0, I) || N(0, I)) = 0
+    with pytest.raises(ValueError, match="draws=0 must be a positive integer"):
+        RFFRegressor(8, objective="elbo", solver="adam", draws=0).fit(*toy())

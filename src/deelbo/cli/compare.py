@@ -115,12 +115,13 @@ def compare(
         ),
     ] = None,
     bo_runs: Annotated[
-        int,
+        str,
         typer.Option(
             rich_help_panel=options.EXPERT,
-            help="Number of repetitions of the search by map-bo, from other random starts.",
+            help="Number of repetitions of the search by map-bo, from other random starts, or paper: 5 for images and "
+            "10 for texts.",
         ),
-    ] = 1,
+    ] = "1",
     clml_samples: Annotated[
         int, typer.Option(rich_help_panel=options.EXPERT, help="Number of draws at each temperature of la-clml.")
     ] = 20,
@@ -180,7 +181,7 @@ def compare(
             "retrain": retrain,
             "posteriors": options.words("posterior", posterior),
             "draws": draws,
-            "bo_runs": bo_runs,
+            "bo_runs": bo_runs if bo_runs == "paper" else options.number("bo_runs", bo_runs, int),
             "clml_samples": clml_samples,
             "temperatures": options.numbers("temperatures", temperatures),
             **{name: value for name, value in limits.items() if value is not None},

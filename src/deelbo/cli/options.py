@@ -45,6 +45,18 @@ def numbers(name: str, text: str, kind: Any = float) -> tuple[Any, ...]:
         raise ValueError(f"{name}={text}: write numbers separated by commas, such as 0.1,0.01") from error
 
 
+def number(name: str, text: str, kind: Any = float) -> Any:
+    """Return the one number in a text; for the arguments see `numbers`.
+
+    Raises:
+        ValueError: If the text is not a number.
+    """
+    try:
+        return kind(text)
+    except ValueError as error:
+        raise ValueError(f"{name}={text}: write a number") from error
+
+
 def words(name: str, text: str) -> tuple[str, ...]:
     """Return the words in a text, which are separated by commas.
 

@@ -19,6 +19,7 @@ from deelbo.training.device import check_device, check_precision
 from deelbo.training.settings import LENGTHS
 
 ITERATIONS = {"image": 35, "text": 11}  # iterations of Bayesian optimisation in the paper
+REPETITIONS = {"image": 5, "text": 10}  # and how often it was repeated
 SWEEP = 10  # number of kappas from 1 to D in the paper's sweep
 
 
@@ -41,7 +42,7 @@ class CompareRequest:
         test_size: Number of test examples to use; None for all.
         precision: Precision of autocast: "no", "fp16" or "bf16".
         settings: Fields of `Settings` that all runs share.
-        options: Further fields of `Options`.
+        options: Further fields of `Options`; `bo_runs` may be "paper" for as many repetitions as there.
         engine: Engine that makes the runs: "local" (this machine) or "ray" (a cluster).
         jobs: Number of runs at a time of the local engine.
         ray_address: Address of a running Ray cluster; None to start one on this machine.
@@ -151,6 +152,8 @@ def _problems(request: CompareRequest, listener: events.Listener) -> list[Proble
         listener(events.Note(text))
     settings = {**LENGTHS[data.kind], "likelihood": data.targets.likelihood, **request.settings}
     limits = {"bo_iterations": ITERATIONS[data.kind], **request.options}
+    if limits.get("bo_runs") == "paper":
+        limits["bo_runs"] = REPETITIONS[data.kind]
     options = Options(methods=request.methods, settings=settings, **limits)
     arguments: dict[str, Any] = {
         "priors": request.priors,

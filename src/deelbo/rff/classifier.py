@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from numbers import Real
 from typing import Any
 
 import numpy
@@ -42,7 +44,8 @@ class RFFClassifier(ClassifierMixin, RFFEstimator):
         min_lengthscale: Lower bound of the lengthscale, in units of the inputs; None for the bound described above
             (if kappa > 1), 0 for no bound.
         max_iter: Number of Adam steps.
-        learning_rate: Initial learning rate of Adam; it follows a cosine schedule to zero.
+        learning_rate: Initial learning rate of Adam, which follows a cosine schedule to zero; or several, such as the
+            paper's (0.1, 0.01, 0.001, 0.0001), of which the one with the largest objective is kept.
         batch_size: Number of rows in a minibatch.
         random_state: Seed or NumPy generator for the random features A and b and for the draws in training.
         dtype: Precision of the computations: "float64" or "float32".
@@ -54,6 +57,7 @@ class RFFClassifier(ClassifierMixin, RFFEstimator):
         lengthscale_: Learned lengthscale, in units of the inputs; a number, or an array with `ard`.
         outputscale_: Learned prior standard deviation of each logit.
         scale_: Learned standard deviation of the posterior of the weights.
+        learning_rate_: Learning rate that was used, or chosen.
         objective_: Monte Carlo estimate of the objective on all rows after training.
         n_iter_: Number of Adam steps that were made.
         n_features_in_: Number of inputs (columns of X) seen in `fit`.
@@ -72,6 +76,7 @@ class RFFClassifier(ClassifierMixin, RFFEstimator):
     """
 
     _A: Tensor
+    _parameters: dict[str, Tensor]
 
     def __init__(
         self,
@@ -82,7 +87,7 @@ class RFFClassifier(ClassifierMixin, RFFEstimator):
         ard: bool = False,
         min_lengthscale: float | None = None,
         max_iter: int = 500,
-        learning_rate: float = 0.1,
+        learning_rate: float | Sequence[float] = 0.1,
         batch_size: int = 1024,
         random_state: Any = None,
         dtype: str = "float32",
@@ -117,7 +122,9 @@ class RFFClassifier(ClassifierMixin, RFFEstimator):
             MemoryError: If so many features do not fit into memory.
         """
         self._check_parameters(("num_features", "max_iter", "batch_size"), objective=("de-elbo", "elbo"))
-        self._check_positive("learning_rate")
+        for rate in self._rates:
+            if not isinstance(rate, Real) or not 0 < float(rate) < math.inf:
+                raise ValueError(f"learning_rate={self.learning_rate!r} must be positive")
         self._check_positive("min_lengthscale", None, 0)
         with self._all_or_nothing():
             return self._fit(X, y)
@@ -137,17 +144,22 @@ class RFFClassifier(ClassifierMixin, RFFEstimator):
         self._A, self._b, seed = self._draw_features(X.shape[1])
         x, labels = self._inputs(X), torch.tensor(encoder.transform(y), device=self.device)
         self._kappa = self._emphasis(self.num_features * len(self.classes_), len(x))
-        generator = torch.Generator(self.device).manual_seed(seed)
-        self._start(x, labels, seed)
-        self._train(x, labels, generator)
-        lengthscale = self._lengthscale.double().cpu().numpy() * self._unit
-        self.lengthscale_ = lengthscale if self.ard else float(lengthscale[0])
-        self.outputscale_, self.scale_ = float(self._outputscale), float(self._scale)
-        self.objective_ = self._estimate(x, labels, generator)
-        if not math.isfinite(self.objective_):
+        found: dict[float, tuple[float, dict[str, Tensor]]] = {}
+        for rate in self._rates:
+            generator = torch.Generator(self.device).manual_seed(seed)
+            self._start(x, labels, seed)
+            self._train(x, labels, generator, rate)
+            found[rate] = self._estimate(x, labels, generator), self._parameters
+        ended = {rate: value for rate, (value, _) in found.items() if math.isfinite(value)}
+        if not ended:
             raise ValueError(
                 f"training diverged: learning_rate={self.learning_rate} is too large for these data, try a tenth of it"
             )
+        self.learning_rate_ = max(ended, key=lambda rate: ended[rate])
+        self.objective_, self._parameters = found[self.learning_rate_]
+        lengthscale = self._lengthscale.double().cpu().numpy() * self._unit
+        self.lengthscale_ = lengthscale if self.ard else float(lengthscale[0])
+        self.outputscale_, self.scale_ = float(self._outputscale), float(self._scale)
         self.n_iter_ = self.max_iter
         return self
 
@@ -167,6 +179,12 @@ class RFFClassifier(ClassifierMixin, RFFEstimator):
             "log_outputscale": self._tensor(0.0),
             "log_scale": self._tensor(math.log(START_SCALE)),
         }
+
+    @property
+    def _rates(self) -> tuple[Any, ...]:
+        """Candidates for the learning rate, as the user wrote them."""
+        rates: Any = self.learning_rate
+        return tuple(rates) if numpy.ndim(rates) and len(rates) else (rates,)
 
     @property
     def _lengthscale(self) -> Tensor:
@@ -196,9 +214,9 @@ class RFFClassifier(ClassifierMixin, RFFEstimator):
         mean, log_scale = self._parameters["mean"], self._parameters["log_scale"]
         return 0.5 * (mean.square().sum() + mean.numel() * ((2 * log_scale).exp() - 1 - 2 * log_scale))
 
-    def _train(self, x: Tensor, labels: Tensor, generator: torch.Generator) -> None:
+    def _train(self, x: Tensor, labels: Tensor, generator: torch.Generator, rate: float) -> None:
         parameters = [p.requires_grad_() for p in self._parameters.values()]
-        optimizer = torch.optim.Adam(parameters, lr=self.learning_rate)
+        optimizer = torch.optim.Adam(parameters, lr=rate)
         schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, self.max_iter)
         size = min(int(self.batch_size), len(x))
         samples = max(1, 1024 // size)

@@ -16,7 +16,7 @@ from deelbo.rff.evidence import Dual, Primal, isotropic_objective, log_marginal_
 from deelbo.rff.features import fourier_features
 from deelbo.rff.problem import CHUNK, Problem, split
 from deelbo.rff.search import maximise
-from deelbo.rff.stochastic import ascend
+from deelbo.rff.stochastic import DRAWS, ascend
 
 NOISE_FLOOR = 1e-3  # lower bound of the noise, in units of the targets' standard deviation
 PROBLEMS = {
@@ -50,6 +50,7 @@ class RFFRegressor(RegressorMixin, RFFEstimator):
             which is hundreds of times slower and meant for comparison.
         max_iter: Largest number of L-BFGS iterations from each start; a `ConvergenceWarning` says if they were too few.
         steps: Number of Adam steps at each of its four learning rates.
+        draws: Number of draws of the weights in a step of Adam: 5, as in the authors' demo, or 1, as the paper says.
         random_state: Seed or NumPy generator for the random features A and b and for the draws in training.
         dtype: Precision of the features: "float64" or "float32"; sums over rows and factorisations are always float64.
         device: PyTorch device, such as "cpu" or "cuda".
@@ -99,6 +100,7 @@ class RFFRegressor(RegressorMixin, RFFEstimator):
         solver: str = "l-bfgs",
         max_iter: int = 100,
         steps: int = 10_000,
+        draws: int = DRAWS,
         random_state: Any = None,
         dtype: str = "float64",
         device: str = "cpu",
@@ -112,6 +114,7 @@ class RFFRegressor(RegressorMixin, RFFEstimator):
         self.solver = solver
         self.max_iter = max_iter
         self.steps = steps
+        self.draws = draws
         self.random_state = random_state
         self.dtype = dtype
         self.device = device
@@ -139,7 +142,9 @@ class RFFRegressor(RegressorMixin, RFFEstimator):
             MemoryError: If so many features do not fit into memory.
         """
         self._check_parameters(
-            ("num_features", "max_iter", "steps"), objective=("lml", "de-elbo", "elbo"), solver=("l-bfgs", "adam")
+            ("num_features", "max_iter", "steps", "draws"),
+            objective=("lml", "de-elbo", "elbo"),
+            solver=("l-bfgs", "adam"),
         )
         if self.solver == "adam" and self.objective == "lml":
             raise ValueError('solver="adam" is for the isotropic objectives, "de-elbo" and "elbo", not for "lml"')
@@ -187,7 +192,7 @@ class RFFRegressor(RegressorMixin, RFFEstimator):
 
     def _fit_adam(self, problem: Problem, floor: float, seed: int) -> None:
         with self._progress(4 * self.steps) as progress:
-            ascent = ascend(problem, self.ard, floor, steps=self.steps, seed=seed, progress=progress)
+            ascent = ascend(problem, self.ard, floor, steps=self.steps, seed=seed, progress=progress, draws=self.draws)
         self._logs, self._mean, self.objective_ = ascent.logs, ascent.mean, ascent.value
         self.scale_, self._factor, self.n_iter_ = ascent.scale, None, self.steps
 

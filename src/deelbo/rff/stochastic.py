@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -13,7 +14,7 @@ from torch import Tensor
 from deelbo.rff.problem import Problem, split
 
 RATES = (0.1, 0.01, 0.001, 0.0001)  # learning rates
-SAMPLES = 5  # Monte Carlo samples per step
+DRAWS = 5  # Monte Carlo samples per step in the authors' demo; the paper's text says 1
 
 
 @dataclass
@@ -34,7 +35,14 @@ class Ascent:
 
 
 def ascend(
-    problem: Problem, ard: bool, floor: float, *, steps: int, seed: int, progress: Callable[[float], None]
+    problem: Problem,
+    ard: bool,
+    floor: float,
+    *,
+    steps: int,
+    seed: int,
+    progress: Callable[[float], None],
+    draws: int = DRAWS,
 ) -> Ascent:
     """Return the best of runs at four learning rates, compared by the objective without Monte Carlo error.
 
@@ -45,11 +53,13 @@ def ascend(
         steps: Number of Adam steps of each run.
         seed: Seed for the random draws of the weights.
         progress: Called at each step with the estimated objective, an average over rows.
+        draws: Number of draws of the weights in a step.
 
     Raises:
         ValueError: If all runs diverge.
     """
-    runs = [_run(problem, ard, floor, steps=steps, rate=rate, seed=seed, progress=progress) for rate in RATES]
+    shared: dict[str, Any] = {"steps": steps, "seed": seed, "progress": progress, "draws": draws}
+    runs = [_run(problem, ard, floor, rate=rate, **shared) for rate in RATES]
     ended = [run for run in runs if math.isfinite(run.value)]
     if not ended:
         raise ValueError("Adam diverged at every learning rate: scale inputs and targets to a spread of about 1")
@@ -57,7 +67,15 @@ def ascend(
 
 
 def _run(
-    problem: Problem, ard: bool, floor: float, *, steps: int, rate: float, seed: int, progress: Callable[[float], None]
+    problem: Problem,
+    ard: bool,
+    floor: float,
+    *,
+    steps: int,
+    rate: float,
+    seed: int,
+    progress: Callable[[float], None],
+    draws: int,
 ) -> Ascent:
     generator = torch.Generator(problem.A.device).manual_seed(seed)
     number, size, outputs = problem.sizes
@@ -75,10 +93,10 @@ def _run(
     for _ in range(steps):
         optimizer.zero_grad()
         phi, noise, scale = problem.features(problem.x, logs()), split(logs())[2].to(mean), F.softplus(raw_scale)
-        draws = torch.randn(SAMPLES, size, outputs, generator=generator, dtype=mean.dtype, device=mean.device)
-        residuals = problem.targets - phi @ (mean + scale * draws)
+        drawn = torch.randn(draws, size, outputs, generator=generator, dtype=mean.dtype, device=mean.device)
+        residuals = problem.targets - phi @ (mean + scale * drawn)
         fit = -0.5 * number * outputs * (2 * math.pi * noise**2).log() - residuals.square().sum() / (
-            2 * SAMPLES * noise**2
+            2 * draws * noise**2
         )
         objective = problem.kappa * fit - _kl(mean, scale)
         (-objective / problem.unit).backward()
