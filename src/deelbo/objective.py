@@ -192,7 +192,10 @@ class DataEmphasizedELBO(nn.Module):
     def estimate(self, log_likelihood_fn: Callable[[], Tensor | float], samples: int = 10, seed: int = 0) -> Tensor:
         """Estimate J by Monte Carlo with the network in eval mode, for example to choose between finished runs.
 
-        Eval mode because batch normalisation must use the statistics that predictions will use (Appendix B.6).
+        In eval mode dropout is off, and batch normalisation uses the statistics that the network has stored. The paper
+        leaves it at that (its appendix on results), with running averages from training: of augmented examples, under
+        other draws than these. `log_likelihood_fn` can give each draw its own statistics first, as `finetune` does
+        unless they are frozen; J is then another number than the paper's.
 
         Args:
             log_likelihood_fn: Called once for each draw of the weights; returns the log-likelihood summed over the

@@ -218,3 +218,24 @@ def test_ctrl_c_keeps_what_is_finished(tmp_path):
     work = list((tmp_path / "out" / "records" / "work").iterdir())
     assert len(work) == 1  # with the checkpoint of the run that was cut off
     assert json.loads((tmp_path / "out" / "compare.json").read_text())["methods"] == ["elbo", "la-lml"]
+
+
+def test_options_for_exact_comparison(tmp_path):
+    options = ["--methods", "de-elbo,map-grid", "--posterior", "isotropic,diagonal", "--draws", "2", "--retrain", "all"]
+    images = ["--per-class", "5", "--resize", "square", "--normalize", "training-set", "--strengths", "0.01"]
+    assert main([*command(tmp_path, *options, *images, "--optimizer", "adamw"), "--quiet"]) == 0
+    rows = list(csv.DictReader((tmp_path / "out" / "results.csv").open()))
+    assert [(row["method"], row["posterior"], row["train_size"]) for row in rows] == [
+        ("de-elbo", "isotropic", "15"),
+        ("de-elbo", "diagonal", "15"),
+        ("map-grid", "", "15"),
+    ]
+    assert [float(row["runs"]) for row in rows][2] == 3  # two cells and the best one again
+    assert "| l2-sp | de-elbo, diagonal posterior |" in (tmp_path / "out" / "results.md").read_text()
+    page = (tmp_path / "out" / "compare.html").read_text()
+    assert "Lines of map-grid: networks trained again on all examples, with the time for it, as in the paper." in page
+    records = [json.loads(path.read_text()) for path in (tmp_path / "out" / "records").glob("*.json")]
+    assert len(records) == 6
+    assert {record["trial"]["settings"]["optimizer"] for record in records} == {"adamw"}
+    assert sorted(record["trial"]["settings"].get("draws", 1) for record in records) == [1, 1, 1, 1, 2, 2]
+    assert {record["trial"]["per_class"] for record in records} == {5}

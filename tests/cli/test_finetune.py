@@ -8,7 +8,9 @@ import re
 import pytest
 
 import deelbo
+from deelbo.cli import main
 from deelbo.cli.finetune import _show, _variances
+from shared.pictures import image_folder
 
 
 def test_finetune_writes_the_run(image_run, capsys):
@@ -55,3 +57,25 @@ def test_what_a_run_learned_is_printed(image_run, capsys):
     assert shown["prior variance, head"] == f"{result.prior_variances['head']:.3g}"
     assert shown["σ posterior scale"] == f"{result.scale:.3g}"
     assert shown["report"] == str(image_run / "run" / "report.html")
+
+
+@pytest.mark.filterwarnings("ignore:posterior")
+def test_options_for_exact_comparison(tmp_path):
+    out = tmp_path / "run"
+    words = ["finetune", str(image_folder(tmp_path / "data", train=10)), "--model", "shared.pictures:small"]
+    words += ["--out", str(out), "--steps", "4", "--batch-size", "6", "--learning-rates", "0.03", "--image-size", "28"]
+    words += ["--per-class", "6", "--resize", "square", "--normalize", "training-set", "--draws", "2"]
+    assert main([*words, "--posterior", "diagonal", "--device", "cpu", "--quiet"]) == 0
+    run = json.loads((out / "run.json").read_text())
+    assert (run["settings"]["posterior"], run["settings"]["draws"], run["num_data"]) == ("diagonal", 2, 18)
+    assert (run["about"]["per_class"], run["about"]["resize"], run["about"]["normalize"]) == (
+        6,
+        "square",
+        "training-set",
+    )
+    assert run["model"]["image"]["square"] is True
+    result = deelbo.load(out)
+    assert result.reader.image.square
+    assert result.posterior.scale.numel() == result.num_params
+    photo = next((tmp_path / "data" / "test").rglob("*.png"))
+    assert result.predict(photo, samples=2).shape == (1, 3)
