@@ -8,8 +8,10 @@ import torch
 import torch.nn.functional as F
 import typer.main
 
+from deelbo import DataEmphasizedELBO
 from deelbo.cli.app import app
 from deelbo.laplace.conditional import log_mean
+from shared.candidates import candidate
 
 PAGE = (Path(__file__).parents[1] / "docs" / "fidelity.md").read_text()
 
@@ -48,3 +50,19 @@ def test_the_order_of_the_sums_matters():
     assert math.isclose(swapped, 2 * math.log(0.5), rel_tol=1e-12)
     assert "log 1/S sum_s prod_n p(y_n | theta_s)" in PAGE
     assert "sum_n log 1/S sum_s p(y_n | theta_s)" in PAGE
+
+
+def test_the_objective_depends_on_the_statistics_of_batch_normalisation():
+    """The same training, estimated with running averages, and with statistics of each draw: J is another number."""
+    values, weights = {}, []
+    for way in ("running", "batch"):
+        running = candidate(steps=8)
+        running.batch_norm = way
+        for _ in running.advance(8):
+            pass
+        weights.append(running.network[0].weight.detach().clone())
+        values[way] = running.objective(final=True) / running.method.objective_scale
+    assert torch.equal(*weights)
+    assert values["batch"] > values["running"] + 0.01
+    assert "running averages" in DataEmphasizedELBO.estimate.__doc__
+    assert "Appendix B.6" not in DataEmphasizedELBO.estimate.__doc__
