@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from deelbo._modules import check_memory, eval_mode, select, trainable, unwrap
+from deelbo._modules import check_memory, check_replicated, eval_mode, select, trainable, unwrap
 from shared.cases import Net
 
 
@@ -47,6 +47,26 @@ def test_weights_that_would_swallow_the_noise_are_refused(dtype):
 def test_weights_without_a_shape_are_refused():
     with pytest.raises(ValueError, match='"weight" has no shape yet: run one batch'):
         trainable(nn.LazyLinear(2))
+
+
+def test_sharded_weights_are_refused(tmp_path):
+    class FullyShardedDataParallel(nn.Sequential):
+        """A module with the name of PyTorch's, which needs a GPU."""
+
+    with pytest.raises(ValueError, match=r'module "1" is sharded \(FSDP\).*DDP'):
+        check_replicated(nn.Sequential(nn.Linear(2, 2), FullyShardedDataParallel(nn.Linear(2, 2))))
+    part = nn.Linear(2, 2)
+    part.weight.ds_id = 0  # DeepSpeed's mark
+    with pytest.raises(ValueError, match=r'"weight" is sharded \(DeepSpeed ZeRO-3\).*DDP'):
+        trainable(part)
+    net = nn.Sequential(nn.Linear(2, 2))
+    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path / 'store'}", rank=0, world_size=1)
+    try:
+        torch.distributed.fsdp.fully_shard(net, mesh=torch.distributed.device_mesh.init_device_mesh("cpu", (1,)))
+        with pytest.raises(ValueError, match=r'"0.weight" is sharded \(DTensor\).*DDP'):
+            trainable(net)
+    finally:
+        torch.distributed.destroy_process_group()
 
 
 def test_weights_need_memory_of_their_own():

@@ -11,6 +11,8 @@ from torch import nn
 
 from deelbo._weight_passes import flat
 
+_REPLICATED = "; only replicated weights are supported: train with DDP instead"
+
 
 def unwrap(model: nn.Module) -> nn.Module:
     """Return the bare network inside `torch.compile` and data-parallel wrappers."""
@@ -65,11 +67,27 @@ def check(name: str, parameter: nn.Parameter) -> None:
         raise ValueError(f'parameter "{name}" has no shape yet: run one batch through the lazy module first')
     if hasattr(parameter, "device_mesh"):
         raise ValueError(f'parameter "{name}" is sharded (DTensor); only replicated weights (DDP) are supported')
+    if hasattr(parameter, "ds_id"):
+        raise ValueError(
+            f'parameter "{name}" is sharded (DeepSpeed ZeRO-3); only replicated weights (DDP) are supported'
+        )
     if parameter.dtype not in (torch.float32, torch.float64, torch.complex64, torch.complex128):
         raise ValueError(
             f'parameter "{name}" is {str(parameter.dtype).removeprefix("torch.")}, whose rounding swallows noise of '
             "scale 1e-4: keep the weights in float32 (model.float()) and compute under torch.autocast instead"
         )
+
+
+def check_replicated(model: nn.Module) -> None:
+    """Refuse a network whose weights are spread over several devices, each with a part of them.
+
+    Raises:
+        ValueError: If a module of it is wrapped by FSDP.
+    """
+    for name, module in model.named_modules():
+        if type(module).__name__ == "FullyShardedDataParallel":
+            place = f'module "{name}"' if name else "the network"
+            raise ValueError(f"{place} is sharded (FSDP){_REPLICATED}")
 
 
 def check_memory(parameters: Mapping[str, nn.Parameter]) -> None:

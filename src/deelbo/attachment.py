@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-import warnings
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -14,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
+from deelbo._attached_optimizers import bare_optimizer, check_optimizer, join, leave
 from deelbo._modules import unwrap
 
 if TYPE_CHECKING:
@@ -46,8 +46,8 @@ class Attachment:
         max_norm: Largest norm of the whole gradient, with the KL's part, which is clipped at it; None for no limit.
 
     Raises:
-        ValueError: If the optimizer calls its closure several times, or lacks some of the weights, or `max_norm` is
-            not positive.
+        ValueError: If the optimizer cannot be attached (`_attached_optimizers.py`), lacks some of the weights, or
+            `max_norm` is not positive.
         RuntimeError: If the network is attached already.
     """
 
@@ -61,11 +61,13 @@ class Attachment:
         self.max_norm = max_norm
         if unwrap(self.posterior.model) in _attached:
             raise RuntimeError("the network is attached already: call remove() of the earlier handle first")
-        self._check_optimizer()
-        self._joined = self._join_optimizer()
+        check_optimizer(optimizer, self.posterior.means)
+        self._joined = join(optimizer, self.posterior.scale_parameters(), not self.posterior.scale_in_closed_form)
         self._key: int | None = None  # key of the draw of the latest training forward pass
         self._backward_pass: int | None = None  # id of the backward pass at whose end the means come back
         self._marks: list[tuple[int, int] | None] = []  # state of the gradients when the draw began
+        self._versions: list[int] = []  # state of the weights when the draw began
+        self._stepped, self._unseen = False, 0  # whether the hook of step() was called; changes of the weights without
         self._mean_in_place: AbstractContextManager[None] | None = (
             None  # entered during an evaluation between a draw and its backward pass
         )
@@ -85,63 +87,10 @@ class Attachment:
             self.posterior.end()  # seen by autograd, so that a pending backward pass fails
         self.posterior.attachment = None
         _attached.discard(unwrap(self.posterior.model))
-        joined = {id(p) for p in self._joined}
-        for group in list(self.optimizer.param_groups):
-            rest = [i for i, p in enumerate(group["params"]) if id(p) not in joined]
-            if len(rest) == len(group["params"]):
-                continue
-            if not rest:  # a group that was made for the scale
-                self.optimizer.param_groups.remove(group)
-            for key in ("params", "param_names"):
-                if key in group:
-                    group[key] = [group[key][i] for i in rest]
-        for parameter in self._joined:
-            self.optimizer.state.pop(parameter, None)
+        leave(self.optimizer, self._joined)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> None:
         """Return None, so that a copy of the posterior is not attached."""
-
-    # ---- the optimizer ----
-
-    def _check_optimizer(self) -> None:
-        if isinstance(self.optimizer, torch.optim.LBFGS):
-            raise ValueError(
-                "LBFGS calls its closure several times a step: attach an optimizer without closures, such as SGD"
-            )
-        groups = {id(p): group for group in self.optimizer.param_groups for p in group["params"]}
-        missing = [name for name, p in self.posterior.means.items() if id(p) not in groups]
-        if missing:
-            raise ValueError(
-                f'the optimizer lacks {len(missing)} weights of the posterior, such as "{missing[0]}": '
-                "pass it all trainable parameters, or freeze these before making the posterior"
-            )
-        if any(groups[id(p)].get("weight_decay") for p in self.posterior.means.values()):
-            warnings.warn(
-                "the optimizer's weight decay regularises the weights in addition to the learned prior: "
-                "set weight_decay=0",
-                stacklevel=4,
-            )
-
-    def _join_optimizer(self) -> list[nn.Parameter]:
-        """Add the scale to the optimizer, without weight decay, which would pull it towards softplus(0) = 0.69."""
-        present = {id(p) for group in self.optimizer.param_groups for p in group["params"]}
-        scale = [p for p in self.posterior.scale_parameters() if id(p) not in present]
-        if not scale:
-            return []
-        names = [f"posterior.raw_scale.{i}" for i in range(len(scale))]
-        group = next((g for g in self.optimizer.param_groups if not g.get("weight_decay")), None)
-        fastest = max(self.optimizer.param_groups, key=_rate)
-        several = any(_rate(g) != _rate(fastest) for g in self.optimizer.param_groups)
-        if group is None or (several and not self.posterior.scale_in_closed_form):
-            group = {**fastest, "params": list(scale), "weight_decay": 0.0}
-            if "param_names" in group:
-                group["param_names"] = names
-            self.optimizer.param_groups.append(group)
-            return scale
-        group["params"].extend(scale)
-        if "param_names" in group:
-            group["param_names"].extend(names)
-        return scale
 
     # ---- hooks ----
 
@@ -162,6 +111,11 @@ class Attachment:
             if module in members:
                 self.pause()
 
+        def before_loading_weights(module: nn.Module, *args: Any) -> None:
+            on_state_dict(module)
+            self._versions.clear()
+
+        @torch.compiler.disable
         def before_step(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> tuple[Any, Any] | None:
             return self._before_step(args, kwargs)
 
@@ -177,7 +131,7 @@ class Attachment:
             model.register_forward_pre_hook(_Hook(before_forward)),
             model.register_forward_hook(_Hook(after_forward), always_call=True),
             *(module.register_state_dict_pre_hook(_Hook(on_state_dict)) for module in members),
-            unwrap(model).register_load_state_dict_pre_hook(_Hook(on_state_dict)),
+            unwrap(model).register_load_state_dict_pre_hook(_Hook(before_loading_weights)),
             self.optimizer.register_step_pre_hook(before_step),
             self.optimizer.register_state_dict_post_hook(after_saving),
             self.optimizer.register_load_state_dict_pre_hook(before_loading),
@@ -195,6 +149,7 @@ class Attachment:
             return  # a recomputation under activation checkpointing, whose draw is in place
         if model.training and torch.is_grad_enabled():
             if not self.posterior.sampling:
+                self._check_that_step_was_seen()
                 self._begin(self.posterior.next_key())
         elif self._drawn:
             self._mean_in_place = self.posterior.at_mean()
@@ -232,7 +187,28 @@ class Attachment:
 
         return hook
 
+    def _check_that_step_was_seen(self) -> None:
+        """Refuse a loop whose steps pass the hook by; twice, because SAM moves the weights once before each step."""
+        if self._stepped or not self.posterior.collected or not self._versions:
+            return
+        self._unseen += self._versions != self._current_versions()
+        if self._unseen > 1:
+            raise RuntimeError(
+                f"the weights are updated without a call of {type(self.optimizer).__name__}.step() that hooks could "
+                "see, so the gradient of the KL would be missing: attach the optimizer that the loop steps, and "
+                "capture or replace no part of its step()"
+            )
+
+    def _current_versions(self) -> list[int]:
+        return [p._version for p in self.posterior.means.values()]
+
     def _after_backward(self) -> None:
+        if self._drawn and self._versions != self._current_versions():
+            self.pause()
+            raise RuntimeError(
+                "the weights were changed between the forward pass and the end of the backward pass, and the change is "
+                "lost: update them in optimizer.step() after it, not by hooks of the backward pass (as LOMO does)"
+            )
         # torch.autograd.grad() inside the loss (a gradient penalty) keeps the draw for the backward pass that follows.
         if self._drawn and self.posterior.gradient_marks() != self._marks:
             self.pause()
@@ -254,6 +230,7 @@ class Attachment:
 
     def _finish_gradient(self) -> None:
         self.pause()
+        self._stepped = True
         if not self.posterior.collected:
             raise RuntimeError(
                 "optimizer.step() without a backward pass through a training-mode call of the attached network: "
@@ -274,7 +251,7 @@ class Attachment:
         self._key = key
         with torch.autograd._unsafe_preserve_version_counter(tuple(self.posterior.means.values())):
             self.posterior.begin(key, track=True)
-        self._marks = self.posterior.gradient_marks()
+        self._marks, self._versions = self.posterior.gradient_marks(), self._current_versions()
 
     def pause(self) -> None:
         """Write the means back now; a later backward pass through the same graph restores its draw."""
@@ -287,18 +264,6 @@ class Attachment:
         if self._mean_in_place is not None:
             context, self._mean_in_place = self._mean_in_place, None
             context.__exit__(None, None, None)
-
-
-def bare_optimizer(optimizer: Any) -> torch.optim.Optimizer:
-    """Return the optimizer inside the wrapper of accelerate."""
-    while isinstance(inner := getattr(optimizer, "optimizer", None), torch.optim.Optimizer):
-        optimizer = inner
-    return optimizer
-
-
-def _rate(group: dict[str, Any]) -> float:
-    """Return the learning rate of a group of parameters, with timm's factor for its layer."""
-    return float(group.get("lr", 0.0)) * float(group.get("lr_scale", 1.0))
 
 
 _attached: weakref.WeakSet[nn.Module] = weakref.WeakSet()  # networks that are attached now

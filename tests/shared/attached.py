@@ -1,5 +1,7 @@
 """A loop with the objective in it, the same loop with the objective attached, and their comparison."""
 
+from contextlib import contextmanager
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -55,3 +57,41 @@ def assert_same_training(one, other, exact=True):
     assert all(compare(p, r) for p, r in zip(net.parameters(), other_net.parameters(), strict=True))
     assert compare(objective.posterior.scale, other_objective.posterior.scale)
     assert objective.prior.variances == pytest.approx(other_objective.prior.variances, rel=0 if exact else 1e-6)
+
+
+@contextmanager
+def watched_gradients():
+    """Collect, for each step, the norm of the likelihood's gradient and that of the KL's."""
+    norms, add = [], deelbo.DataEmphasizedELBO.add_kl_gradient
+
+    def norm(tensors):
+        return float(torch.stack([t.square().sum() for t in tensors]).sum().sqrt())
+
+    def watched(self, loss_scale):
+        weights = list(self.posterior.means.values())
+        before = [p.grad.clone() for p in weights]
+        add(self, loss_scale)
+        norms.append((norm(before), norm([p.grad - g for p, g in zip(weights, before, strict=True)])))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(deelbo.DataEmphasizedELBO, "add_kl_gradient", watched)
+        yield norms
+
+
+def assert_same_gradients(train):
+    """Compare the gradients of training in 1, 2 and 4 micro-batches a step, where draws hardly differ from the means.
+
+    Args:
+        train: Takes the number of micro-batches and trains for two steps or more, each on all data, from a scale of
+            1e-6.
+    """
+    found = []
+    for micro in (1, 2, 4):
+        with watched_gradients() as norms:
+            train(micro)
+        found.append(norms)
+    likelihood, kl = found[0][-1]
+    assert min(likelihood, kl) > 1e-5
+    assert len(found[0]) > 1
+    for norms in found[1:]:
+        assert norms == [pytest.approx(pair, rel=2e-3) for pair in found[0]]

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import inspect
 import warnings
 from typing import Any
 
 import torch
 from torch import nn
 
+from deelbo._attached_optimizers import TOO_EARLY, bare_optimizer
 from deelbo._head import Head
-from deelbo._modules import eval_mode, unwrap
-from deelbo._seeds import own_randomness
-from deelbo.attachment import Attachment, bare_optimizer
+from deelbo._modules import unwrap
+from deelbo.attachment import Attachment
+from deelbo.integrations.trainer_loss import count_data, loss_uses_item_count, predicts_tokens
 from deelbo.objective import DataEmphasizedELBO
 from deelbo.posteriors import IsotropicPosterior
 from deelbo.priors import GaussianPrior, make_recipe
 
-IGNORED = -100  # label of tokens that do not count
-# Optimizers that update the weights during the backward pass, before the KL's gradient can join.
-_TOO_EARLY = ("lomo", "adalomo", "layerwise")
+_HALF = (torch.float16, torch.bfloat16)
 
 
 class TrainerAttachment:
@@ -36,20 +34,29 @@ class TrainerAttachment:
     def __init__(self, trainer: Any, objective: DataEmphasizedELBO) -> None:
         self.trainer, self.objective = trainer, objective
         self._attachment: Attachment | None = None
-        self._max_norm = trainer.args.max_grad_norm or None
+        self._max_norm, self._weight_decay = trainer.args.max_grad_norm or None, trainer.args.weight_decay
+        self._accepts_loss_kwargs, self._optimizer = trainer.model_accepts_loss_kwargs, trainer.optimizer
         trainer.args.max_grad_norm = 0.0  # the Trainer would clip before the KL's gradient joins
+        trainer.args.weight_decay = 0.0
         self._create_optimizer, self._log = trainer.create_optimizer, trainer.log
         trainer.create_optimizer, trainer.log = self._create_and_attach, self._log_with_learned
 
     def remove(self) -> None:
-        """Take everything back, so that the Trainer trains as before."""
+        """Take everything back, so that the Trainer trains as before; the weights are the means."""
         if self._attachment is not None:
             self._attachment.remove()
             self._attachment = None
-        self.trainer.create_optimizer, self.trainer.log = self._create_optimizer, self._log
-        self.trainer.args.max_grad_norm = self._max_norm or 0.0
+        trainer = self.trainer
+        if trainer.create_optimizer != self._create_and_attach:
+            return  # removed already
+        trainer.create_optimizer, trainer.log = self._create_optimizer, self._log
+        trainer.args.max_grad_norm, trainer.args.weight_decay = self._max_norm or 0.0, self._weight_decay
+        trainer.model_accepts_loss_kwargs = self._accepts_loss_kwargs
+        if not trainer.is_in_train:
+            trainer.optimizer = self._optimizer  # None, if the Trainer is to make one with its own weight decay
 
     def _create_and_attach(self, *args: Any, **kwargs: Any) -> Any:
+        _check(self.trainer)  # again, because its settings may have changed
         optimizer = self._create_optimizer(*args, **kwargs)
         inner = bare_optimizer(optimizer)  # of accelerate's wrapper, when train() is called again
         if self._attachment is not None and self._attachment.optimizer is not inner:
@@ -104,12 +111,15 @@ def attach(
     Raises:
         ValueError: If the Trainer's settings cannot be served; the message says what to do instead.
     """
+    if isinstance(getattr(trainer.create_optimizer, "__self__", None), TrainerAttachment):
+        raise ValueError("the Trainer is attached already: call remove() of the earlier handle first")
     _check(trainer)
     model = unwrap(trainer.model)
+    _lift_adapters(model)
     posterior = IsotropicPosterior(model, init_scale=init_scale, seed=trainer.args.seed, scale_update=scale_update)
     names = [name for name, p in model.named_parameters() if p.requires_grad]
     prior = prior or ("adapters" if any("lora_" in name for name in names) else "l2-sp")
-    if head is None and _is_causal(model) and not any("modules_to_save" in name for name in names):
+    if head is None and predicts_tokens(model) and not any("modules_to_save" in name for name in names):
         head = []
     made = make_recipe(prior).make(model, head) if isinstance(prior, str) else prior
     number = count_data(trainer) if num_data is None else num_data
@@ -118,7 +128,6 @@ def attach(
             f"weight_decay={trainer.args.weight_decay} of the Trainer is set to 0: the learned prior takes its place",
             stacklevel=2,
         )
-        trainer.args.weight_decay = 0.0
     return TrainerAttachment(trainer, DataEmphasizedELBO(posterior, made, number, kappa))
 
 
@@ -126,76 +135,28 @@ def _check(trainer: Any) -> None:
     args = trainer.args
     if trainer.is_deepspeed_enabled:
         raise ValueError("DeepSpeed keeps weights where no draw can be written: train with DDP instead")
-    if trainer.is_fsdp_enabled:
+    if trainer.is_fsdp_enabled or getattr(trainer, "is_fsdp_xla_enabled", False):
         raise ValueError("weights that are sharded (FSDP) are not supported: train with DDP instead")
     optim = str(getattr(args.optim, "value", args.optim))
-    if any(name in optim for name in _TOO_EARLY):
+    if any(name in optim for name in TOO_EARLY):
         raise ValueError(f"optim={optim!r} updates the weights during the backward pass: use optim='adamw_torch'")
     if trainer.train_dataset is None:
         raise ValueError("the Trainer has no train_dataset, whose size the objective needs")
+    if trainer.model_init is not None:
+        raise ValueError(
+            "a Trainer with model_init makes a new model in train(), which the prior does not know: give it model= "
+            "instead, and attach anew for each model"
+        )
 
 
-def count_data(trainer: Any) -> int:
-    """Return N, how many labels the Trainer's loss is a mean over.
-
-    The objective adds KL / (kappa N) to the mean loss, so N times the mean loss must be minus the log-likelihood of the
-    training set. Where an example has one label, N counts examples. The loss of a language model is a mean over tokens,
-    so N counts those that are predicted: labels other than -100, as the Trainer's collator makes them, without the
-    first of each text. Of several labels or numbers for each example, each counts.
-
-    Args:
-        trainer: A Trainer with a training set of known length.
-
-    Raises:
-        ValueError: If the training set has no length.
-    """
-    dataset = trainer.train_dataset
-    if not hasattr(dataset, "__len__"):
-        raise ValueError("the training set has no length: give num_data, the number of examples (or labelled tokens)")
-    first = 1 if _is_causal(trainer.model) else 0
-    number = 0
-    with own_randomness(torch.device("cpu")):
-        for i in range(len(dataset)):
-            labels = _labels(trainer, i)
-            if labels is None or labels.ndim < 2:
-                return len(dataset)
-            number += int((labels[:, first:] != IGNORED).sum())
-    return number
-
-
-def _labels(trainer: Any, index: int) -> torch.Tensor | None:
-    batch = trainer.data_collator([trainer.train_dataset[index]])
-    labels = batch.get("labels") if hasattr(batch, "get") else None
-    return labels if isinstance(labels, torch.Tensor) else None
-
-
-def _is_causal(model: nn.Module) -> bool:
-    """Tell whether a model predicts each token from those before it, so that its loss leaves out the first."""
-    model = unwrap(model)
-    base: Any = getattr(model, "get_base_model", lambda: model)()  # of PEFT
-    return type(base).__name__.endswith(("ForCausalLM", "LMHeadModel"))
-
-
-@torch.no_grad()
-def loss_uses_item_count(trainer: Any) -> bool:
-    """Tell whether the loss is divided by the number of items that the Trainer passes, by trying it on an example.
-
-    Most classifiers accept the number and ignore it; their loss is then a mean over a micro-batch, and must be divided
-    by the number of micro-batches, which the Trainer leaves out because the number was accepted.
-
-    Args:
-        trainer: A Trainer with a training set.
-    """
-    if trainer.compute_loss_func is not None:
-        return True
-    model = trainer.model
-    if "num_items_in_batch" not in inspect.signature(trainer.compute_loss).parameters:
-        return False
-    device = next(model.parameters()).device
-    with own_randomness(device), eval_mode(model):
-        batch = trainer._prepare_inputs(trainer.data_collator([trainer.train_dataset[0]]))
-        losses = [
-            float(trainer.compute_loss(model, dict(batch), num_items_in_batch=torch.tensor(items, device=device)))
-            for items in (1, 2)
-        ]
-    return abs(losses[0] - losses[1]) > 1e-3 * abs(losses[0])
+def _lift_adapters(model: nn.Module) -> None:
+    """Turn adapters of half precision into float32, as PEFT keeps them by default; TRL casts those of QLoRA."""
+    half = {name: p for name, p in model.named_parameters() if p.requires_grad and p.dtype in _HALF}
+    if half and all("lora_" in name or "modules_to_save" in name for name in half):
+        for parameter in half.values():
+            parameter.data = parameter.data.float()
+        warnings.warn(
+            f"{len(half)} adapters, such as {next(iter(half))!r}, are float32 from now on, because half precision "
+            "swallows noise of scale 1e-4; the network below them stays as it is",
+            stacklevel=3,
+        )

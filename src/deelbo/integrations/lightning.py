@@ -66,21 +66,27 @@ class DeelboCallback(Callback):
 
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
         """Attach the objective: after the optimizer is made, and before a checkpoint's state is loaded into it."""
-        if not pl_module.automatic_optimization:
-            raise ValueError("DeelboCallback needs automatic optimisation; with manual use objective.attach(optimizer)")
-        if len(trainer.optimizers) != 1:
-            raise ValueError(f"DeelboCallback needs one optimizer, and the module has {len(trainer.optimizers)}")
-        if any(word in type(trainer.strategy).__name__ for word in ("DeepSpeed", "FSDP", "ModelParallel")):
-            raise ValueError(f"strategy {type(trainer.strategy).__name__} shards the weights: use DDP instead")
-        if trainer.gradient_clip_algorithm not in (None, "norm") and trainer.gradient_clip_val:
-            raise ValueError("DeelboCallback clips by norm only: leave gradient_clip_algorithm out")
-        if self.objective is None:
-            self.objective = self._make(trainer, pl_module)
+        _check(trainer, pl_module)
+        network = self._network(pl_module)
+        if self.objective is None or self.objective.posterior.model is not network:
+            self.objective = self._make(trainer, network)
         self._max_norm, trainer.gradient_clip_val = trainer.gradient_clip_val, None
-        self._attachment = self.objective.attach(trainer.optimizers[0], self._max_norm or None)
+        try:
+            self._attachment = self.objective.attach(trainer.optimizers[0], self._max_norm or None)
+        except ValueError:
+            trainer.gradient_clip_val = self._max_norm
+            raise
 
-    def _make(self, trainer: Any, pl_module: Any) -> DataEmphasizedELBO:
-        network: nn.Module = pl_module if self.network is None else pl_module.get_submodule(self.network)
+    def _network(self, pl_module: nn.Module) -> nn.Module:
+        if self.network is None:
+            return pl_module
+        names = [name for name, _ in pl_module.named_modules()]
+        if self.network not in names:
+            children = ", ".join(f'"{name}"' for name, _ in pl_module.named_children())
+            raise ValueError(f'network="{self.network}" is no part of {type(pl_module).__name__}, which has {children}')
+        return pl_module.get_submodule(self.network)
+
+    def _make(self, trainer: Any, network: nn.Module) -> DataEmphasizedELBO:
         number = self.num_data
         if number is None:
             trainer.fit_loop.setup_data()
@@ -115,3 +121,20 @@ class DeelboCallback(Callback):
             self._attachment.remove()
             self._attachment = None
             trainer.gradient_clip_val = self._max_norm
+
+
+def _check(trainer: Any, pl_module: Any) -> None:
+    """Refuse what cannot be served, by name and with what to do instead."""
+    if not pl_module.automatic_optimization:
+        raise ValueError("DeelboCallback needs automatic optimisation; with manual use objective.attach(optimizer)")
+    if len(trainer.optimizers) != 1:
+        raise ValueError(f"DeelboCallback needs one optimizer, and the module has {len(trainer.optimizers)}")
+    if any(word in type(trainer.strategy).__name__ for word in ("DeepSpeed", "FSDP", "ModelParallel")):
+        raise ValueError(f"strategy {type(trainer.strategy).__name__} shards the weights: use DDP instead")
+    if trainer.precision in ("16-true", "bf16-true", "transformer-engine", "transformer-engine-float16"):
+        raise ValueError(
+            f'precision="{trainer.precision}" keeps the weights in half precision, which swallows noise of scale 1e-4: '
+            'use "bf16-mixed" or "16-mixed"'
+        )
+    if trainer.gradient_clip_algorithm not in (None, "norm") and trainer.gradient_clip_val:
+        raise ValueError("DeelboCallback clips by norm only: leave gradient_clip_algorithm out")

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from deelbo import _distributed
-from deelbo._modules import check_memory, select, trainable
+from deelbo._modules import check_memory, check_replicated, select, trainable
 from deelbo._registry import Registry
 from deelbo._seeds import mix
 from deelbo._weight_passes import ChunkCache, buffer, grad_chunks, over_chunks
@@ -58,7 +58,7 @@ class GaussianPosterior(nn.Module, ABC):
 
     Raises:
         ValueError: If `scale_update` is something else, no parameter is trainable, a name in `deterministic` matches
-            none, or noise cannot be added to a weight (half precision, shared memory).
+            none, or noise cannot be added to a weight (half precision, shared memory, FSDP).
     """
 
     numbers_per_weight: ClassVar[int] = 1  # how many numbers are learned for each weight
@@ -79,6 +79,7 @@ class GaussianPosterior(nn.Module, ABC):
         self.scale_update = scale_update
         self.curvature = Curvature()
         self._model = (model,)  # in a tuple, so that the network does not become a part of this module
+        check_replicated(model)
         everything = trainable(model)
         prefixes = [deterministic] if isinstance(deterministic, str) else list(deterministic)
         for prefix in prefixes:
