@@ -113,13 +113,15 @@ def test_steps_that_pass_the_hook_by():
     objective.attach(optimizer)
     other = torch.optim.SGD(net.parameters(), lr=0.1)  # the one that the loop steps
     x, y = batch()
-    with pytest.raises(
-        RuntimeError, match=r"without a call of SGD.step\(\) that hooks could see.*attach the optimizer"
-    ):
+
+    def train():
         for _ in range(3):
             other.zero_grad()
             F.cross_entropy(net(x), y).backward()
             other.step()
+
+    with pytest.raises(RuntimeError, match=r"without a call of SGD.step\(\) that hooks could see.*attach the"):
+        train()
 
 
 def test_weights_that_are_moved_and_moved_back_before_a_step():

@@ -89,7 +89,7 @@ def test_adapters_of_half_precision_become_float32(tmp_path):
 def test_logs_have_what_is_learned_and_clipping_and_decay_are_ours(tmp_path):
     trainer = classifier(tmp_path, weight_decay=0.1)
     with pytest.warns(UserWarning, match="set to 0"):
-        handle = huggingface.attach(trainer)
+        huggingface.attach(trainer)
     assert (trainer.args.weight_decay, trainer.args.max_grad_norm) == (0, 0)
     trainer.train()
     rows = [row for row in trainer.state.log_history if "loss" in row]
@@ -190,7 +190,7 @@ def test_what_cannot_be_served(tmp_path):
         with pytest.raises(ValueError, match=message):
             huggingface.attach(trainer)
         setattr(trainer, attribute, False)
-    with pytest.raises(ValueError, match="l3-sp.*l2-sp"):
+    with pytest.raises(ValueError, match=r"l3-sp.*l2-sp"):
         huggingface.attach(trainer, "l3-sp")
     huggingface.attach(trainer)
     with pytest.raises(ValueError, match=r"attached already: call remove\(\)"):

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 
+import pytest
 import torch
 import torch.nn.functional as F
 import transformers
@@ -158,18 +159,10 @@ def assert_same_training(trainer, handle, written):
     """Compare weights, variances, scale and losses of a Trainer with those of the written loop."""
     assert_same_state(trainer.model.state_dict(), written.states[-1])
     objective = handle.objective
-    assert objective.prior.variances == {
-        name: _close(value, 1e-5) for name, value in written.objective.prior.variances.items()
-    }
-    assert objective.posterior.scale.item() == _close(written.objective.posterior.scale.item(), 1e-5)
+    assert objective.prior.variances == pytest.approx(written.objective.prior.variances, rel=1e-5)
+    assert objective.posterior.scale.item() == pytest.approx(written.objective.posterior.scale.item(), rel=1e-5)
     losses = [row["loss"] for row in trainer.state.log_history if "loss" in row]
-    assert losses == [_close(loss, 1e-3) for loss in written.losses]  # which some versions round
-
-
-def _close(value, rel):
-    import pytest
-
-    return pytest.approx(value, rel=rel)
+    assert losses == pytest.approx(written.losses, rel=1e-3)  # which some versions round
 
 
 # ---- to be killed ----
