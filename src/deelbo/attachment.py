@@ -125,6 +125,11 @@ class Attachment:
         def before_loading(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> dict[str, Any]:
             if KEY in state:
                 self.objective.load_state_dict(state[KEY])
+            elif _count(state) < _count({"param_groups": optimizer.param_groups}):
+                raise ValueError(
+                    "this state was saved by a loop without deelbo, so scale and variances are not in it: load the "
+                    "weights alone, and start the training anew"
+                )
             return {name: value for name, value in state.items() if name != KEY}
 
         return [
@@ -284,6 +289,10 @@ class _Hook:
 
     def __reduce__(self) -> tuple[type[_Hook], tuple[()]]:
         return _Hook, ()
+
+
+def _count(state: dict[str, Any]) -> int:
+    return sum(len(group["params"]) for group in state["param_groups"])
 
 
 def _in_backward() -> bool:
