@@ -11,8 +11,10 @@ them.
 
 import argparse
 import ast
+import copy
 import random
 import sysconfig
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -25,7 +27,7 @@ import transformers
 from deelbo.integrations import huggingface
 
 DECAYS = (0.0, 0.01, 0.1, 1.0, 30.0)
-QUIET = {"report_to": [], "disable_tqdm": True, "save_strategy": "no", "logging_strategy": "no", "use_cpu": True}
+QUIET = {"report_to": [], "disable_tqdm": True, "save_strategy": "no", "logging_strategy": "no"}
 
 
 def docstrings(folder: Path) -> list[str]:
@@ -45,44 +47,45 @@ def docstrings(folder: Path) -> list[str]:
 
 
 def small_model(texts: list[str]) -> tuple[Any, Any]:
-    """Return a tokenizer and a small Llama, trained on each text once."""
+    """Return a tokenizer and a small Llama, trained on texts for 250 steps."""
     bpe = tokenizers.ByteLevelBPETokenizer()
-    bpe.train_from_iterator(texts, vocab_size=2000, special_tokens=["<end>"], show_progress=False)
+    bpe.train_from_iterator(texts, vocab_size=1000, special_tokens=["<end>"], show_progress=False)
     fast = transformers.PreTrainedTokenizerFast(tokenizer_object=bpe._tokenizer, eos_token="<end>", pad_token="<end>")
     config = transformers.LlamaConfig(
-        vocab_size=2000, hidden_size=128, intermediate_size=352, num_hidden_layers=4, num_attention_heads=4,
+        vocab_size=1000, hidden_size=128, intermediate_size=352, num_hidden_layers=4, num_attention_heads=4,
         max_position_embeddings=128, tie_word_embeddings=True,
     )  # fmt: skip
     torch.manual_seed(0)
     model = transformers.LlamaForCausalLM(config)
-    tokens = torch.cat([torch.tensor(fast(text).input_ids + [0]) for text in texts])
+    tokens = torch.cat([torch.tensor([*fast(text).input_ids, 0]) for text in texts])
     rows = tokens[: len(tokens) // 128 * 128].view(-1, 128)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3, weight_decay=0.1)
-    batches = torch.randperm(len(rows)).split(8)
+    batches = torch.randperm(len(rows)).split(8)[:250]
     for step, batch in enumerate(batches):
         optimizer.param_groups[0]["lr"] = 3e-3 * min(1.0, step / 20) * (1 - step / len(batches))
         loss = model(input_ids=rows[batch], labels=rows[batch]).loss
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-    print(f"a model of {model.num_parameters():,} weights, trained on {len(tokens):,} tokens to a loss of {loss:.2f}")
+    seen = 8 * 128 * len(batches)
+    print(f"a model of {model.num_parameters():,} weights, trained on {seen:,} tokens to a loss of {loss:.2f}")
     return fast, model
 
 
 def tokenized(tokenizer: Any, texts: list[str]) -> list[dict[str, list[int]]]:
-    """Return the tokens of each text, at most 128."""
-    ids = (tokenizer(text, truncation=True, max_length=127).input_ids + [tokenizer.eos_token_id] for text in texts)
-    return [{"input_ids": row} for row in ids]
+    """Return the tokens of each text, at most 64."""
+    return [{"input_ids": tokenizer(text, truncation=True, max_length=64).input_ids} for text in texts]
 
 
-def tune(folder: Path, tokenizer: Any, parts: tuple[Any, Any], decay: float | None, rate: float, epochs: int) -> None:
-    """Tune adapters of the model in a folder with a weight decay, or with deelbo if None, and print a line."""
+def tune(pretrained: Any, tokenizer: Any, parts: tuple[Any, Any], decay: float | None, options: Any) -> None:
+    """Tune adapters of a copy of a model with a weight decay, or with deelbo if None, and print a line."""
     transformers.set_seed(0)
-    model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    model = copy.deepcopy(pretrained)
     lora = peft.LoraConfig(task_type="CAUSAL_LM", r=16, lora_alpha=16, target_modules="all-linear")
     network = peft.get_peft_model(model, lora)
     args = transformers.TrainingArguments(
-        "unused", num_train_epochs=epochs, learning_rate=rate, weight_decay=decay or 0.0,
+        tempfile.gettempdir(), num_train_epochs=options.epochs, learning_rate=options.learning_rate,
+        weight_decay=decay or 0.0,
         per_device_train_batch_size=16, per_device_eval_batch_size=16, lr_scheduler_type="cosine", **QUIET,
     )  # fmt: skip
     collate = transformers.DataCollatorForLanguageModeling(tokenizer, mlm=False)
@@ -110,20 +113,19 @@ def main() -> None:
     transformers.logging.set_verbosity_error()
     texts = options.texts.read_text().splitlines() if options.texts else docstrings(Path(torch.__file__).parent)
     random.Random(0).shuffle(texts)
-    folder: Any = options.model
-    if folder is None:
-        folder = Path("lora-model")
+    if options.model is None:
         tokenizer, model = small_model(docstrings(Path(sysconfig.get_paths()["stdlib"])))
-        model.save_pretrained(folder)
     else:
-        tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(options.model)
         tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
-    rows = tokenized(tokenizer, texts[: 2 * options.train_size])
-    parts = rows[: options.train_size], rows[options.train_size :]
+        model = transformers.AutoModelForCausalLM.from_pretrained(options.model, dtype=torch.float32)
+    size = min(options.train_size, len(texts) // 2)
+    rows = tokenized(tokenizer, texts[: 2 * size])
+    parts = rows[:size], rows[size:]
     print(f"{len(parts[0])} texts for training, {len(parts[1])} for the test; losses in nats per token")
     print("|  | training | test | processor time | learned variances |\n| --- | --- | --- | --- | --- |")
     for decay in (*DECAYS, None):
-        tune(folder, tokenizer, parts, decay, options.learning_rate, options.epochs)
+        tune(model, tokenizer, parts, decay, options)
 
 
 if __name__ == "__main__":

@@ -220,7 +220,7 @@ def test_state_of_an_optimizer_that_was_not_attached():
     plain = {name: value for name, value in optimizer.state_dict().items() if name != "deelbo"}
     optimizer.load_state_dict(plain)
     assert objective.posterior.scale.item() == scale
-    with pytest.raises(ValueError, match="saved by a loop without deelbo.*start the training anew"):
+    with pytest.raises(ValueError, match=r"saved by a loop without deelbo.*start the training anew"):
         optimizer.load_state_dict(make(momentum=0.9)[2].state_dict())
 
 
