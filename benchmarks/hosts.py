@@ -73,15 +73,15 @@ class Module(lightning.LightningModule):
 
 
 def seconds(host: str, attached: bool, network: nn.Module, dataset: Any, steps: int = 8) -> float:
-    """Return the time of a training step."""
+    """Return the processor time of a training step."""
     network = copy.deepcopy(network)
     if host == "Trainer":
         trainer = make_trainer(network, dataset, max_steps=steps, logging_strategy="no")
         if attached:
             huggingface.attach(trainer)
-        begin = time.perf_counter()
+        begin = time.process_time()
         trainer.train()
-        return (time.perf_counter() - begin) / steps
+        return (time.process_time() - begin) / steps
     callbacks = [DeelboCallback(network="network", num_data=len(dataset))] if attached else []
     quiet = {
         "logger": False,
@@ -91,9 +91,9 @@ def seconds(host: str, attached: bool, network: nn.Module, dataset: Any, steps: 
     }
     fit = lightning.Trainer(max_steps=steps, accelerator="cpu", callbacks=callbacks, **quiet)
     loader = DataLoader(dataset, 16, collate_fn=dataset.collate)
-    begin = time.perf_counter()
+    begin = time.process_time()
     fit.fit(Module(network), loader)
-    return (time.perf_counter() - begin) / steps
+    return (time.process_time() - begin) / steps
 
 
 def overhead(data: Path) -> None:
