@@ -4,9 +4,10 @@
     python examples/lora.py --model gpt2 --texts FILE                # a model of the hub, a text on each line of FILE
 
 Without arguments a small Llama is trained from scratch on docstrings of Python's standard library, and then tuned on
-300 docstrings of PyTorch. The table has a line for each weight decay, and one for `huggingface.attach(trainer)`: the
-same Trainer, learning rate and steps. The test texts are looked at once, at the end of each run; nothing is chosen by
-them.
+300 docstrings of PyTorch. The table has a line for each weight decay, and two for `huggingface.attach(trainer)`: with
+kappa = D/N, where D counts the weights of the adapters, and with D of the whole network, which emphasises the data as
+much as tuning without adapters does. All have the same Trainer, learning rate and steps. The test texts are looked at
+once, at the end of each run; nothing is chosen by them.
 """
 
 import argparse
@@ -47,12 +48,12 @@ def docstrings(folder: Path) -> list[str]:
 
 
 def small_model(texts: list[str]) -> tuple[Any, Any]:
-    """Return a tokenizer and a small Llama, trained on texts for 250 steps."""
+    """Return a tokenizer and a small Llama, trained on each text once."""
     bpe = tokenizers.ByteLevelBPETokenizer()
-    bpe.train_from_iterator(texts, vocab_size=1000, special_tokens=["<end>"], show_progress=False)
+    bpe.train_from_iterator(texts, vocab_size=300, special_tokens=["<end>"], show_progress=False)
     fast = transformers.PreTrainedTokenizerFast(tokenizer_object=bpe._tokenizer, eos_token="<end>", pad_token="<end>")
     config = transformers.LlamaConfig(
-        vocab_size=1000, hidden_size=128, intermediate_size=352, num_hidden_layers=4, num_attention_heads=4,
+        vocab_size=300, hidden_size=96, intermediate_size=256, num_hidden_layers=3, num_attention_heads=4,
         max_position_embeddings=128, tie_word_embeddings=True,
     )  # fmt: skip
     torch.manual_seed(0)
@@ -60,46 +61,51 @@ def small_model(texts: list[str]) -> tuple[Any, Any]:
     tokens = torch.cat([torch.tensor([*fast(text).input_ids, 0]) for text in texts])
     rows = tokens[: len(tokens) // 128 * 128].view(-1, 128)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3, weight_decay=0.1)
-    batches = torch.randperm(len(rows)).split(8)[:250]
+    batches = torch.randperm(len(rows)).split(16)
     for step, batch in enumerate(batches):
         optimizer.param_groups[0]["lr"] = 3e-3 * min(1.0, step / 20) * (1 - step / len(batches))
         loss = model(input_ids=rows[batch], labels=rows[batch]).loss
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-    seen = 8 * 128 * len(batches)
+    seen = 16 * 128 * len(batches)
     print(f"a model of {model.num_parameters():,} weights, trained on {seen:,} tokens to a loss of {loss:.2f}")
     return fast, model
 
 
 def tokenized(tokenizer: Any, texts: list[str]) -> list[dict[str, list[int]]]:
-    """Return the tokens of each text, at most 64."""
-    return [{"input_ids": tokenizer(text, truncation=True, max_length=64).input_ids} for text in texts]
+    """Return the tokens of each text, at most 128."""
+    return [{"input_ids": tokenizer(text, truncation=True, max_length=128).input_ids} for text in texts]
 
 
-def tune(pretrained: Any, tokenizer: Any, parts: tuple[Any, Any], decay: float | None, options: Any) -> None:
-    """Tune adapters of a copy of a model with a weight decay, or with deelbo if None, and print a line."""
+def tune(
+    pretrained: Any, tokenizer: Any, parts: tuple[Any, Any], options: Any, decay: float = 0.0, kappa: str = ""
+) -> None:
+    """Tune adapters of a copy of a model with a weight decay, or with deelbo if there is a kappa; print a line."""
     transformers.set_seed(0)
-    model = copy.deepcopy(pretrained)
     lora = peft.LoraConfig(task_type="CAUSAL_LM", r=16, lora_alpha=16, target_modules="all-linear")
-    network = peft.get_peft_model(model, lora)
+    network = peft.get_peft_model(copy.deepcopy(pretrained), lora)
     args = transformers.TrainingArguments(
-        tempfile.gettempdir(), num_train_epochs=options.epochs, learning_rate=options.learning_rate,
-        weight_decay=decay or 0.0,
+        tempfile.gettempdir(), num_train_epochs=options.epochs, learning_rate=options.learning_rate, weight_decay=decay,
         per_device_train_batch_size=16, per_device_eval_batch_size=16, lr_scheduler_type="cosine", **QUIET,
     )  # fmt: skip
     collate = transformers.DataCollatorForLanguageModeling(tokenizer, mlm=False)
-    train, test = parts
-    trainer = transformers.Trainer(network, args, collate, train, test)
-    handle = huggingface.attach(trainer) if decay is None else None  # the only line of deelbo
+    trainer = transformers.Trainer(network, args, collate, *parts)
+    name, learned = f"decay {decay:g}", ""
+    if kappa:
+        handle = huggingface.attach(trainer)  # the only line of deelbo
+        objective = handle.objective
+        if kappa == "D of the network":
+            objective.kappa = max(1.0, pretrained.num_parameters() / objective.num_data)
+        name = f"deelbo, {kappa}"
     begin = time.process_time()
     trainer.train()
     seconds = time.process_time() - begin
     losses = [trainer.evaluate(part)["eval_loss"] for part in parts]
-    name = "deelbo" if handle else f"decay {decay:g}"
-    variances = handle.objective.prior.variances if handle else {}
-    learned = ", ".join(f"{group} {variance:.1e}" for group, variance in variances.items())
-    print(f"| {name:10} | {losses[0]:.3f} | {losses[1]:.3f} | {seconds:.0f} s | {learned} |", flush=True)
+    if kappa:
+        learned = ", ".join(f"{group} {variance:.1e}" for group, variance in objective.prior.variances.items())
+        learned += f"; scale {objective.summary()['scale']:.1e}, kappa {objective.kappa:.1f}"
+    print(f"| {name} | {losses[0]:.3f} | {losses[1]:.3f} | {seconds:.0f} s | {learned} |", flush=True)
 
 
 def main() -> None:
@@ -107,8 +113,8 @@ def main() -> None:
     parser.add_argument("--model", help="name or folder of a pretrained causal model")
     parser.add_argument("--texts", type=Path, help="file with a text on each line")
     parser.add_argument("--train-size", type=int, default=300)
-    parser.add_argument("--learning-rate", type=float, default=2e-3)
-    parser.add_argument("--epochs", type=int, default=10)
+    parser.add_argument("--learning-rate", type=float, default=5e-3)
+    parser.add_argument("--epochs", type=int, default=12)
     options = parser.parse_args()
     transformers.logging.set_verbosity_error()
     texts = options.texts.read_text().splitlines() if options.texts else docstrings(Path(torch.__file__).parent)
@@ -124,8 +130,10 @@ def main() -> None:
     parts = rows[:size], rows[size:]
     print(f"{len(parts[0])} texts for training, {len(parts[1])} for the test; losses in nats per token")
     print("|  | training | test | processor time | learned variances |\n| --- | --- | --- | --- | --- |")
-    for decay in (*DECAYS, None):
-        tune(model, tokenizer, parts, decay, options)
+    for decay in DECAYS:
+        tune(model, tokenizer, parts, options, decay)
+    for kappa in ("D of the adapters", "D of the network"):
+        tune(model, tokenizer, parts, options, kappa=kappa)
 
 
 if __name__ == "__main__":

@@ -14,6 +14,14 @@ pytestmark = pytest.mark.slow
 PAGE = (Path(__file__).parents[2] / "docs" / "integrations.md").read_text()
 
 
+@pytest.fixture(autouse=True)
+def _fresh():
+    """Forget what loaders of earlier tests have left in accelerate, which would end an accumulation early."""
+    accelerate = pytest.importorskip("accelerate")
+    accelerate.state.GradientState._reset_state()
+    accelerate.state.AcceleratorState._reset_state(reset_partial_state=True)
+
+
 def recipe(word):
     """Return the code block of the page that has a word, in a fence or indented."""
     indented = [
