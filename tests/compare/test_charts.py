@@ -64,10 +64,12 @@ def test_very_short_times_have_ticks_as_well(axes_of):
     assert len(axes.get_xticks()) == 2
 
 
-def test_kappa_has_means_ranges_and_a_ring(axes_of):
-    def row(size, kappa, accuracy, default=False):
-        return {"train_size": size, "kappa": kappa, "accuracy": accuracy, "default_kappa": default}
+def row(size, kappa, accuracy, default=False, ratio=None):
+    known = {"train_size": size, "kappa": kappa, "accuracy": accuracy}
+    return {**known, "default_kappa": default, "data_ratio": ratio}
 
+
+def test_kappa_has_means_standard_deviations_and_a_ring(axes_of):
     rows = [row(10, 100.0, 0.8, True), row(10, 1.0, 0.5), row(10, 1.0, 0.7), row(50, 1.0, 0.9), row(50, 5.0, None)]
     axes, _, y = charts.kappa_chart(rows, metrics_of("categorical")["accuracy"])
     lines = drawn(axes)
@@ -76,6 +78,19 @@ def test_kappa_has_means_ranges_and_a_ring(axes_of):
     np.testing.assert_allclose(lines[1][1], [[100, 80]])  # the ring
     np.testing.assert_allclose(lines[2][1], [[1, 90]])
     assert y == "test accuracy, %"
+    band = axes.collections[0].get_paths()[0].vertices
+    at_one = band[band[:, 0] == 1.0, 1]
+    deviation = np.std([50, 70], ddof=1)
+    np.testing.assert_allclose([at_one.min(), at_one.max()], [60 - deviation, 60 + deviation])
+
+
+def test_a_sweep_alone_has_its_ring_between_the_runs(axes_of):
+    rows = [row(10, kappa, accuracy, ratio=10.0) for kappa, accuracy in ((1.0, 0.2), (100.0, 0.8))]
+    axes, *_ = charts.kappa_chart(rows, metrics_of("categorical")["accuracy"])
+    np.testing.assert_allclose(drawn(axes)[1][1], [[10, 50]])  # half-way on a logarithmic scale
+    outside = [{**line, "data_ratio": 1000.0} for line in rows]
+    axes, *_ = charts.kappa_chart(outside, metrics_of("categorical")["accuracy"])
+    assert len(drawn(axes)) == 1
 
 
 def test_it_is_said_which_networks_a_line_is_about():

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 from deelbo._wording import duration
 from deelbo.compare.strategies import Curve
@@ -54,20 +57,33 @@ def about_lines(methods: Sequence[MethodCurves]) -> str:
 
 
 def time_chart(methods: Sequence[MethodCurves], metric: Metric) -> str:
-    """Draw the main metric on the test set over time.
+    """Draw the main metric on the test set over time, as SVG for a page.
 
     Args:
         methods: Curves of the methods to draw.
         metric: The main metric.
     """
     figure, axes = new_figure()
+    draw_times(axes, methods, metric)
+    return finish(figure, axes, "time", metric_title(metric), above=3)
+
+
+def draw_times(axes: Any, methods: Sequence[MethodCurves], metric: Metric, colours: Sequence[str] = SERIES) -> None:
+    """Draw the main metric on the test set over time into axes of matplotlib.
+
+    Args:
+        axes: The axes.
+        methods: Curves of the methods to draw.
+        metric: The main metric.
+        colours: Colours, of which each method has the number of one.
+    """
     factor = 100 if metric.percent else 1
 
     def scaled(values: Sequence[float]) -> list[float]:
         return [factor * value for value in values]
 
     for method in methods:
-        colour = SERIES[method.colour % len(SERIES)]
+        colour = colours[method.colour % len(colours)]
         title = {"label": method.label}
         for number, curve in method.curves:
             if len(curve.points) > 1:
@@ -81,31 +97,65 @@ def time_chart(methods: Sequence[MethodCurves], metric: Metric) -> str:
             title = {}
     axes.set_xscale("log")
     _show_times(axes)
-    return finish(figure, axes, "time", f"test {metric.title}" + (", %" if metric.percent else ""), above=3)
 
 
 def kappa_chart(rows: Sequence[dict[str, Any]], metric: Metric) -> str:
-    """Draw a metric over kappa, one line for each training size; a ring is at D/N.
+    """Draw a metric over kappa, as SVG for a page; see `draw_kappas`.
 
     Args:
         rows: Result rows of one model and prior, with several kappas.
         metric: Metric to draw.
     """
     figure, axes = new_figure()
+    draw_kappas(axes, rows, metric)
+    return finish(figure, axes, "κ (ring: D/N)", metric_title(metric), above=3)
+
+
+def draw_kappas(
+    axes: Any, rows: Sequence[dict[str, Any]], metric: Metric, colours: Sequence[str] = SERIES
+) -> None:
+    """Draw a metric over kappa into axes of matplotlib: a line with a band for each training size, a ring at D/N.
+
+    The line is the mean over training sets, the band one standard deviation around it. Where no run has kappa = D/N
+    itself, as in a sweep from 1 to D, the ring lies on the line between its neighbours.
+
+    Args:
+        axes: The axes.
+        rows: Result rows of one model and prior, with several kappas.
+        metric: Metric to draw.
+        colours: Colours, one for each training size.
+    """
     factor = 100 if metric.percent else 1
     for number, size in enumerate(dict.fromkeys(row["train_size"] for row in rows)):
         of_size = [row for row in rows if row["train_size"] == size and row.get(metric.name) is not None]
-        of_size.sort(key=lambda row: row["kappa"])
-        kappas = list(dict.fromkeys(row["kappa"] for row in of_size))
+        if not of_size:
+            continue
+        kappas = sorted({row["kappa"] for row in of_size})
         values = [[factor * row[metric.name] for row in of_size if row["kappa"] == kappa] for kappa in kappas]
-        colour, means = SERIES[number % len(SERIES)], [sum(group) / len(group) for group in values]
+        colour, means = colours[number % len(colours)], [statistics.fmean(group) for group in values]
+        deviations = [statistics.stdev(group) if len(group) > 1 else 0.0 for group in values]
         axes.plot(kappas, means, color=colour, marker="o", markersize=4, label=f"N = {size}")
-        axes.fill_between(kappas, [min(v) for v in values], [max(v) for v in values], color=colour, alpha=0.13)
-        for kappa, mean in zip(kappas, means, strict=True):
-            if any(row["kappa"] == kappa and row["default_kappa"] for row in of_size):
-                axes.plot([kappa], [mean], marker="o", markersize=11, markerfacecolor="none", color=colour)
+        low, high = ([m + sign * d for m, d in zip(means, deviations, strict=True)] for sign in (-1, 1))
+        axes.fill_between(kappas, low, high, color=colour, alpha=0.13, linewidth=0)
+        if (ring := _ring(of_size, kappas, means)) is not None:
+            axes.plot(*ring, marker="o", markersize=11, markerfacecolor="none", linestyle="", color=colour)
     axes.set_xscale("log")
-    return finish(figure, axes, "κ (ring: D/N)", f"test {metric.title}" + (", %" if metric.percent else ""), above=3)
+
+
+def _ring(
+    rows: Sequence[dict[str, Any]], kappas: Sequence[float], means: Sequence[float]
+) -> tuple[list[float], list[float]] | None:
+    """Return where kappa = D/N is on a line; None if it is outside of the kappas that were tried."""
+    own = [row["kappa"] for row in rows if row["default_kappa"]]
+    ratio = own[0] if own else rows[0].get("data_ratio")
+    if ratio is None or not kappas[0] <= ratio <= kappas[-1]:
+        return None
+    return [ratio], [float(np.interp(math.log(ratio), [math.log(kappa) for kappa in kappas], means))]
+
+
+def metric_title(metric: Metric) -> str:
+    """Return the title of an axis that shows a metric of the test set."""
+    return f"test {metric.title}" + (", %" if metric.percent else "")
 
 
 def _show_times(axes: Any) -> None:

@@ -19,11 +19,23 @@ from deelbo.training.settings import LATER, LEARNING_RATES, SEARCHES, Settings
 
 RECORD = 3  # version of training; raise it when training changes, so that older records are not used
 STRENGTHS = (0.01, 0.001, 0.0001, 1e-5, 1e-6, 0.0)  # the paper's grid of alpha/N and beta/N
+SWEEP = 10  # number of kappas from 1 to D in the paper's sweep
 PTYL_VARIANCES = tuple(10.0**k for k in range(10))  # the paper's grid of lambda with the prior PTYL
 # The penalty that MAP adds to the mean loss with the prior PTYL: 1/(2 lambda) in the authors' code, so that one grid
 # serves every N, and 1/(2 lambda N) in the paper's text, which hardly regularises where N is large.
 PTYL_SCALINGS = ("mean", "sum")
 RETRAINS = ("best", "all")
+
+
+def kappa_sweep(num_params: int, number: int = SWEEP) -> tuple[float, ...]:
+    """Return values of kappa from 1 to D = num_params, equally far apart on a logarithmic scale.
+
+    Example:
+        >>> from deelbo.compare.problem import kappa_sweep
+        >>> kappa_sweep(1000, 4)
+        (1.0, 10.0, 100.0, 1000.0)
+    """
+    return tuple(float(f"{num_params ** (i / (number - 1)):.6g}") for i in range(number))
 
 
 @dataclass(frozen=True)

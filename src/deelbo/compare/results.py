@@ -100,11 +100,17 @@ def _rows(entry: Entry) -> list[Row]:
                 "key": final.key,
                 "label": label(entry),
                 "default_kappa": default_kappa(entry),
+                "data_ratio": _data_ratio(record),
                 "role": strategy.role,
                 "likelihood": problem.likelihood,
             }
         )
     return rows
+
+
+def _data_ratio(record: dict[str, Any]) -> float | None:
+    """Return max(1, D/N) of a run, which is the default of kappa for classes; None if its record has no D."""
+    return max(1.0, record["num_params"] / record["num_data"]) if record.get("num_params") else None
 
 
 def default_kappa(entry: Entry) -> bool:

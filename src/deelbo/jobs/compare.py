@@ -12,6 +12,7 @@ from deelbo._modules import trainable
 from deelbo.compare import Comparison, Options, Problem, Records, compare, make_problems, write_results
 from deelbo.compare.engines import ENGINES, Engine
 from deelbo.compare.page import write_page
+from deelbo.compare.problem import kappa_sweep
 from deelbo.compare.running import inspect_model, read_data
 from deelbo.errors import FailedRunsError
 from deelbo.specs import DataSpec, ModelSpec
@@ -20,7 +21,6 @@ from deelbo.training.settings import LENGTHS
 
 ITERATIONS = {"image": 35, "text": 11}  # iterations of Bayesian optimisation in the paper
 REPETITIONS = {"image": 5, "text": 10}  # and how often it was repeated
-SWEEP = 10  # number of kappas from 1 to D in the paper's sweep
 
 
 @dataclass(frozen=True)
@@ -180,7 +180,7 @@ def _kappas(words: tuple[str, ...], size: int) -> tuple[float | None, ...]:
         if word.lower() in ("d/n", "auto"):
             kappas.append(None)
         elif word == "sweep":
-            kappas += [float(f"{size ** (i / (SWEEP - 1)):.6g}") for i in range(SWEEP)]
+            kappas += kappa_sweep(size)
         else:
             try:
                 kappas.append(float(word))
