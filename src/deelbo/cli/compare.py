@@ -24,7 +24,15 @@ from deelbo.training.settings import LEARNING_RATES
 
 def compare(
     data: options.Data,
-    model: Annotated[str, typer.Option(help="Models as in deelbo finetune, separated by commas.")],
+    model: Annotated[
+        str,
+        typer.Option(
+            "--model",
+            "--models",
+            help="Models as in deelbo finetune, separated by commas; of three and more, the results say whether the "
+            "training objective could have chosen among them.",
+        ),
+    ],
     out: Annotated[
         Path, typer.Option(help="Folder for results.csv, results.md, compare.html and the records of single runs.")
     ],

@@ -111,9 +111,7 @@ def kappa_chart(rows: Sequence[dict[str, Any]], metric: Metric) -> str:
     return finish(figure, axes, "κ (ring: D/N)", metric_title(metric), above=3)
 
 
-def draw_kappas(
-    axes: Any, rows: Sequence[dict[str, Any]], metric: Metric, colours: Sequence[str] = SERIES
-) -> None:
+def draw_kappas(axes: Any, rows: Sequence[dict[str, Any]], metric: Metric, colours: Sequence[str] = SERIES) -> None:
     """Draw a metric over kappa into axes of matplotlib: a line with a band for each training size, a ring at D/N.
 
     The line is the mean over training sets, the band one standard deviation around it. Where no run has kappa = D/N

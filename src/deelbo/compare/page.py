@@ -9,6 +9,7 @@ from deelbo._files import write_text
 from deelbo._wording import duration
 from deelbo.compare.charts import MethodCurves, about_lines, kappa_chart, time_chart
 from deelbo.compare.comparison import Comparison
+from deelbo.compare.model_choice import model_choices
 from deelbo.compare.problem import model_name
 from deelbo.compare.results import Row, default_kappa, label, tables
 from deelbo.compare.strategies.base import SUBSETS
@@ -50,6 +51,7 @@ def _facts(comparison: Comparison, rows: list[Row], name: str) -> dict[str, Any]
         "panels": _panels(comparison),
         "sweeps": _sweeps(rows),
         "test": tests[0] if tests else 0,
+        "choices": model_choices(rows),
         "tables": list(tables(rows)),
         "rows": rows,
         "settings": {

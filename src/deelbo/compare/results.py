@@ -11,6 +11,7 @@ from typing import Any
 from deelbo._files import write_text
 from deelbo._wording import csv_text, duration
 from deelbo.compare.comparison import Comparison, Entry
+from deelbo.compare.model_choice import choice_markdown
 from deelbo.compare.problem import model_name
 from deelbo.compare.strategies import make_strategies
 from deelbo.compare.strategies.base import test_result
@@ -96,6 +97,7 @@ def _rows(entry: Entry) -> list[Row]:
                 "scale": record.get("scale"),
                 "posterior": None if record.get("scale") is None else final.settings.posterior,
                 "score": strategy.score(best),
+                "kl": record.get("kl"),
                 "diverged": record["diverged"],
                 "key": final.key,
                 "label": label(entry),
@@ -164,7 +166,7 @@ def write_results(comparison: Comparison, folder: Path) -> list[Row]:
     calibrated = ("temperature", *(f"calibrated_{name}" for name in metrics))
     columns = (*BEFORE_METRICS, *metrics, *calibrated, *AFTER_METRICS)
     write_text(folder / "results.csv", csv_text(rows, columns))
-    write_text(folder / "results.md", markdown(rows))
+    write_text(folder / "results.md", "\n".join(part for part in (markdown(rows), choice_markdown(rows)) if part))
     return rows
 
 

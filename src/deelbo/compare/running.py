@@ -167,6 +167,7 @@ def run_trial(
         "scale": result.scale,
         "temperature": result.temperature,
         "kappa": result.learned.get("kappa"),
+        "kl": result.learned.get("kl"),
         "versions": versions(),
     }
 

@@ -30,12 +30,13 @@ def from_hugging_face(request: ModelRequest) -> LoadedModel:
     return load_transformer(request, request.name)
 
 
-def load_transformer(request: ModelRequest, name: str) -> LoadedModel:
+def load_transformer(request: ModelRequest, name: str, **changes: Any) -> LoadedModel:
     """Return a network with label names in its configuration, and its tokenizer or image size.
 
     Args:
         request: The network that is wanted.
         name: Name of the model on the hub, or a folder.
+        changes: Values of its configuration that are changed, such as num_hidden_layers=3 for its first three layers.
     """
     transformers = require("transformers", "text")
     where = name if request.folder is None else str(request.folder)
@@ -52,7 +53,8 @@ def load_transformer(request: ModelRequest, name: str) -> LoadedModel:
         "problem_type": _PROBLEM_TYPES[request.targets.task],
     }
     with _quiet(transformers), cache_without_network():
-        config = _fetch(request, transformers.AutoConfig, where, num_labels=request.targets.num_outputs, **labels)
+        wanted = {"num_labels": request.targets.num_outputs, **labels, **changes}
+        config = _fetch(request, transformers.AutoConfig, where, **wanted)
         pooling = (request.pooling or stated_pooling(where, config) or OWN) if request.kind == "text" else OWN
         if pooling == OWN and type(config) not in automatic._model_mapping:
             raise ValueError(f"{request.spec} ({config.model_type}) is no network for {request.kind}s")

