@@ -104,6 +104,19 @@ def _cards(rows: list[Row]) -> list[dict[str, str]]:
 
 def _panels(comparison: Comparison) -> list[dict[str, str]]:
     """Return a chart of the main metric over time for each model, prior and training size."""
+    metric = main_metric(comparison.entries[0].problem.likelihood)
+    return [
+        {
+            "title": f"{model}, {prior}, N = {size}",
+            "chart": time_chart(methods, metric),
+            "note": about_lines(methods),
+        }
+        for (model, prior, size), methods in curves_of(comparison).items()
+    ]
+
+
+def curves_of(comparison: Comparison) -> dict[tuple[str, str, int], list[MethodCurves]]:
+    """Return the curves of all finished methods over time, by model, prior and training size."""
     panels: dict[tuple[str, str, int], dict[str, MethodCurves]] = {}
     seeds: dict[int, int] = {}
     for entry in comparison.entries:
@@ -114,15 +127,7 @@ def _panels(comparison: Comparison) -> list[dict[str, str]]:
             methods = panels.setdefault(key, {})
             method = methods.setdefault(label(entry), MethodCurves(label(entry), entry.strategy.colour, []))
             method.curves.append((number, entry.strategy.curve(problem, comparison.known)))
-    metric = main_metric(comparison.entries[0].problem.likelihood)
-    return [
-        {
-            "title": f"{model}, {prior}, N = {size}",
-            "chart": time_chart(list(methods.values()), metric),
-            "note": about_lines(list(methods.values())),
-        }
-        for (model, prior, size), methods in panels.items()
-    ]
+    return {key: list(methods.values()) for key, methods in panels.items()}
 
 
 def _sweeps(rows: list[Row]) -> list[dict[str, str]]:
