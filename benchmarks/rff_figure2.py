@@ -22,9 +22,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from deelbo.reproduce.demos import Fit, errors, held_out, regression, rff_fit
-from deelbo.reproduce.figures import fits_of_figure_2
-from deelbo.reproduce.laplace import LaplaceRFF
+from deelbo.reproduce.rff.demos import Fit, errors, held_out, regression, rff_fit
+from deelbo.reproduce.rff.figures import fits_of_figure_2
+from deelbo.reproduce.rff.laplace import LaplaceRFF
 from deelbo.rff import RFFRegressor
 from deelbo.rff.stochastic import RATES
 

@@ -12,7 +12,7 @@ import argparse
 import time
 import warnings
 
-from deelbo.reproduce.demos import regression
+from deelbo.reproduce.rff.demos import regression
 from deelbo.rff import RFFRegressor
 
 

@@ -17,7 +17,7 @@ TESTED_IN = {
     "compare/strategies/la_lml.py": "compare/strategies/test_base.py",
     "data/__init__.py": "data/test_folders.py",
     "models/__init__.py": "models/test_models.py",
-    "reproduce/__init__.py": "reproduce/test_figures.py",
+    "reproduce/__init__.py": "reproduce/test_reproduce.py",
 }
 
 

@@ -1,76 +1,68 @@
-"""Reproduction of the paper's figures: `deelbo reproduce NAME`."""
+"""Reproduction of the paper's tables and figures: `deelbo reproduce NAME`."""
 
 from __future__ import annotations
 
-import json
-import os
-import warnings
-from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-from deelbo._extras import require
+from deelbo.reproduce.contents import CONTENTS, find
+from deelbo.reproduce.entry import ENTRIES, Entry
+from deelbo.reproduce.scales import LAPTOP, PAPER, SCALES, Scale
+from deelbo.reproduce.setup import Setup, find_data
+from deelbo.reproduce.writing import check_folder, made, write_entry
 
-FIGURES = {
-    "fig-2": "RFF regression: diagEF LA-LML, diagEF LA-CLML, iso ELBO, iso DE-ELBO, true posterior",
-    "fig-a1": "RFF regression against the Gaussian process it approximates",
-    "fig-a2": "regression and classification with fixed and learned lengthscales, and a Gaussian process",
-    "fig-a3": "RFF regression as kappa grows: 1, 6, 51.2 = D/N, 181, 1024",
-}
+__all__ = ["CONTENTS", "ENTRIES", "LAPTOP", "PAPER", "SCALES", "Scale", "Setup", "find", "find_data", "reproduce"]
 
 
-def reproduce(name: str, out: str | Path = ".", seed: int = 0, announce: Callable[[str], None] = print) -> list[Path]:
-    """Fit the models of one figure of the paper and draw it.
+def reproduce(name: str, setup: Setup) -> list[Path]:
+    """Make a table or figure of the paper; an interrupted one is continued, and runs of others are used again.
 
     Args:
-        name: Name of the figure, one of `FIGURES`.
-        out: Folder for the files; it is created if it does not exist.
-        seed: Seed for the random features A and b.
-        announce: Called with the name of each fit when it begins.
+        name: Name of the entry, one of `ENTRIES`.
+        setup: Scale, data, machine and folder of the results.
 
     Returns:
-        The files that were written: NAME.png, NAME.svg, and NAME.json with the learned values and errors.
+        The files of the entry: NAME.md and NAME.json, and NAME.png and NAME.svg of a figure.
 
     Raises:
-        ValueError: If there is no such figure, or the seed is out of range.
-        OSError: If the folder cannot be written to, or one of the files exists already.
+        ValueError: If there is no such entry, or data that it needs are missing.
+        FileExistsError: If it was made in this folder with other data or settings.
+        OSError: If the folder cannot be written to.
+        FailedRunsError: If training runs failed.
 
     Example:
-        >>> from deelbo.reproduce import FIGURES
-        >>> sorted(FIGURES)  # reproduce("fig-a1", out="figures") takes a few minutes
-        ['fig-2', 'fig-a1', 'fig-a2', 'fig-a3']
+        >>> from pathlib import Path
+        >>> from deelbo.reproduce import ENTRIES, Setup, reproduce
+        >>> ENTRIES["fig-a1"].title  # reproduce("fig-a1", Setup(Path("figures"))) takes half a minute
+        'RFF regression against the Gaussian process it approximates'
     """
-    if name not in FIGURES:
-        raise ValueError(f"unknown figure {name!r}; there are {', '.join(FIGURES)}")
-    with warnings.catch_warnings():  # GPyTorch uses a deprecated part of PyTorch
-        warnings.simplefilter("ignore")
-        for module in ("sklearn", "scipy", "gpytorch", "matplotlib"):
-            require(module, "reproduce")
-    if not 0 <= seed < 2**32:
-        raise ValueError(f"seed={seed} must be between 0 and 2^32 - 1")
-    folder = Path(out)
-    if folder.exists() and not folder.is_dir():
-        raise NotADirectoryError(f"out={folder} is a file, not a folder")
-    folder.mkdir(parents=True, exist_ok=True)
-    if not os.access(folder, os.W_OK):
-        raise PermissionError(f"{folder} cannot be written to: choose another folder")
-    files = [folder / f"{name}.{ending}" for ending in ("png", "svg", "json")]
-    for file in files:
-        if file.exists():
-            raise FileExistsError(f"{file} exists already: delete it, or choose another folder")
-    from deelbo.reproduce import figures
+    entry = ENTRIES[name]
+    check_folder(setup.out)
+    wanted = made_with(entry, setup)
+    if (found := made(name, setup.out)) is not None:
+        if found.get("made_with") != wanted:
+            raise FileExistsError(
+                f"{setup.out / name}.json was made with other data or settings: choose another folder, or delete it"
+            )
+        setup.announce(f"{name} was made before: delete {setup.out / name}.json to make it again")
+        return [path for end in ("png", "svg", "md", "json") if (path := setup.out / f"{name}.{end}").is_file()]
+    setup.announce(f"{name}: {entry.title}")
+    reproduction = entry.make(setup)
+    place = next((place for place in CONTENTS if place.name == name), None)
+    assert place is not None, f"{name} is not in the contents"
+    return write_entry(place, entry.title, reproduction, wanted, setup.out)
 
-    reproduction = getattr(figures, name.replace("fig-", "figure_"))(seed, announce)
-    parts = [file.with_name(f".{file.name}.part") for file in files]  # renamed when all are complete
-    try:
-        with require("matplotlib", "reproduce").rc_context({"svg.hashsalt": name}):  # the same bytes every time
-            reproduction.figure.savefig(parts[0], dpi=200, format="png")
-            reproduction.figure.savefig(parts[1], format="svg", metadata={"Date": None})
-        parts[2].write_text(
-            json.dumps({"figure": name, "about": FIGURES[name], **reproduction.numbers}, indent=1) + "\n"
-        )
-        for part, file in zip(parts, files, strict=True):
-            part.replace(file)
-    finally:
-        for part in parts:
-            part.unlink(missing_ok=True)
-    return files
+
+def made_with(entry: Entry, setup: Setup) -> dict[str, Any]:
+    """Return what decides the content of an entry, as plain values: paths are left out, since data may move."""
+    scale = setup.scale
+    used = [name for name in entry.data(scale) if name in setup.data]
+    kinds = {run.dataset: run for run in entry.trials(scale)}
+    return {
+        "scale": scale.name,
+        "data": sorted(set(used)),
+        "steps": {kind: values["steps"] for kind, values in scale.settings.items()} if kinds else {},
+        "seeds": list(scale.seeds) if kinds else [setup.seed],
+        "models": dict(setup.models),
+        "source posteriors": sorted(setup.source_posteriors),
+    }

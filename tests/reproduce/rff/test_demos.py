@@ -3,7 +3,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from deelbo.reproduce.demos import GRID, Fit, errors, held_out, moons, regression, rff_fit
+from deelbo.reproduce.rff.demos import GRID, Fit, errors, held_out, moons, regression, rff_fit
 
 
 def test_errors_near_and_far():

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from deelbo.reproduce import drawing, gaussian_process, grid_search
-from deelbo.reproduce.demos import NUM_FEATURES, Fit, errors, moons, regression, rff_fit
-from deelbo.reproduce.laplace import la_clml, la_lml
+from deelbo.reproduce.rff import drawing, gaussian_process, grid_search
+from deelbo.reproduce.rff.demos import NUM_FEATURES, Fit, errors, moons, regression, rff_fit
+from deelbo.reproduce.rff.laplace import la_clml, la_lml
 from deelbo.rff import RFFClassifier, RFFRegressor
 
 KAPPAS = (1.0, 6.0, 51.2, 181.0, 1024.0)  # D/N = 51.2

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from deelbo._extras import require
-from deelbo.reproduce.demos import GRID, Fit
+from deelbo.reproduce.rff.demos import GRID, Fit
 
 
 def _train(model: Any, likelihood: Any, inputs: Any, targets: Any) -> float:

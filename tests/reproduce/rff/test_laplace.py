@@ -7,15 +7,15 @@ import pytest
 import torch
 from torch.distributions import Normal
 
-from deelbo.reproduce.demos import held_out, regression
-from deelbo.reproduce.laplace import LaplaceRFF
+from deelbo.reproduce.rff.demos import held_out, regression
+from deelbo.reproduce.rff.laplace import LaplaceRFF
 
 LOGS = torch.tensor([0.6, 0.9, 0.2], dtype=torch.float64).log()
 
 
 @pytest.fixture
 def model(monkeypatch):
-    monkeypatch.setattr("deelbo.reproduce.laplace.NUM_FEATURES", 40)
+    monkeypatch.setattr("deelbo.reproduce.rff.laplace.NUM_FEATURES", 40)
     return LaplaceRFF(*regression(), seed=0)
 
 

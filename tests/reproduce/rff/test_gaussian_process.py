@@ -3,8 +3,8 @@ import pytest
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
-from deelbo.reproduce import gaussian_process
-from deelbo.reproduce.demos import GRID, moons, regression
+from deelbo.reproduce.rff import gaussian_process
+from deelbo.reproduce.rff.demos import GRID, moons, regression
 
 pytestmark = pytest.mark.slow
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from deelbo.reproduce import drawing
-from deelbo.reproduce.demos import GRID, Fit
+from deelbo.reproduce.rff import drawing
+from deelbo.reproduce.rff.demos import GRID, Fit
 
 
 @pytest.fixture

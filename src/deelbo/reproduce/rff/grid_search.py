@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch.distributions import Normal
 
-from deelbo.reproduce.demos import GRID, NUM_FEATURES, Fit, held_out
+from deelbo.reproduce.rff.demos import GRID, NUM_FEATURES, Fit, held_out
 from deelbo.rff.features import fourier_features
 
 OUTPUTSCALES = (10.0, 1.0, 0.1, 0.01, 0.001)  # grid of outputscales

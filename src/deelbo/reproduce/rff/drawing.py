@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from deelbo._extras import require
-from deelbo.reproduce.demos import GRID, Fit
+from deelbo.reproduce.rff.demos import GRID, Fit
 
 BLUE, INK, FAINT = "#2a6fb0", "#1c1c1c", "#777777"
 SIDE = 81  # points along each side of the grid on which class probabilities are drawn

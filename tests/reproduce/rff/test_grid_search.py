@@ -2,14 +2,14 @@ import numpy as np
 import pytest
 import torch
 
-from deelbo.reproduce import gaussian_process
-from deelbo.reproduce.demos import GRID, NUM_FEATURES, errors, moons, regression
-from deelbo.reproduce.grid_search import FixedFeatures, regression_fit
+from deelbo.reproduce.rff import gaussian_process
+from deelbo.reproduce.rff.demos import GRID, NUM_FEATURES, errors, moons, regression
+from deelbo.reproduce.rff.grid_search import FixedFeatures, regression_fit
 
 
 @pytest.mark.slow
 def test_fixed_lengthscales_are_searched_on_held_out_rows():
-    from deelbo.reproduce import grid_search
+    from deelbo.reproduce.rff import grid_search
 
     x, y = regression()
     good, bad = (grid_search.regression_fit(x, y, lengthscale, 0) for lengthscale in (1.0, 20.0))

@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.distributions import MultivariateNormal, Normal
 
 from deelbo._extras import require
-from deelbo.reproduce.demos import GRID, NUM_FEATURES, Fit, held_out
+from deelbo.reproduce.rff.demos import GRID, NUM_FEATURES, Fit, held_out
 from deelbo.rff.features import fourier_features
 
 STARTS = tuple(

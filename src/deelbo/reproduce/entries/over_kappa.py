@@ -1,0 +1,118 @@
+"""Test results over kappa: Fig. 1c, B.1 (accuracy) and B.2 (NLL), with standard deviations and a ring at D/N."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from deelbo._wording import counted
+from deelbo.compare.charts import draw_kappas, metric_title
+from deelbo.compare.results import Row, summary
+from deelbo.metrics import Metric, metrics_of
+from deelbo.reproduce.entry import ENTRIES, Claim, Entry, Reproduction, judge
+from deelbo.reproduce.panels import COLOURS, markdown_table, panel_figure
+from deelbo.reproduce.plan import PlannedRun
+from deelbo.reproduce.scales import DATASETS, IMAGES, Scale
+from deelbo.reproduce.setup import Setup
+from deelbo.reproduce.study import Study, make_studies
+
+NEAR = 2.0  # points below the best kappa's accuracy that still count as competitive
+METRICS = metrics_of("categorical")
+
+
+class OverKappa(Entry):
+    """DE-ELBO with kappas from 1 to D.
+
+    Args:
+        title: What it shows.
+        metrics: Names of the metrics, each a panel for every dataset.
+        datasets: Names of the datasets.
+        largest: Whether only the largest training size is shown.
+    """
+
+    def __init__(self, title: str, metrics: Sequence[str], datasets: Sequence[str], largest: bool = False) -> None:
+        self.title = title
+        self.metrics = [METRICS[name] for name in metrics]
+        self.studies = [
+            Study("ConvNeXt-Tiny", name, methods=("de-elbo",), sweep=True, largest=largest) for name in datasets
+        ]
+
+    def trials(self, scale: Scale) -> list[PlannedRun]:
+        """Return the runs of all kappas."""
+        return [run for study in self.studies for run in study.planned_runs(scale)]
+
+    def data(self, scale: Scale) -> list[str]:
+        """Return the datasets."""
+        return [study.dataset for study in self.studies]
+
+    def make(self, setup: Setup) -> Reproduction:
+        """Make all runs and draw the metrics over kappa."""
+        made, notes = make_studies(self.studies, setup)
+        rows = {}
+        for study, comparison in made:
+            found = study.rows(comparison)
+            rows[study.dataset] = [row for row in found if not row["diverged"]]
+            if lost := len(found) - len(rows[study.dataset]):
+                notes.append(f"{counted(lost, 'run')} on {DATASETS[study.dataset].title} diverged and are not shown")
+        panels = [
+            (f"{DATASETS[name].title}: {metric_title(metric)}", partial(_draw, rows=of, metric=metric))
+            for metric in self.metrics
+            for name, of in rows.items()
+        ]
+        numbers = {"rows": [row for of in rows.values() for row in of]}
+        figure = panel_figure(panels, "κ (ring: D/N)", "", columns=max(2, len(rows)))
+        return Reproduction(numbers, figure, _table(rows, self.metrics), _claims(rows), notes)
+
+
+def _draw(axes: Any, rows: list[Row], metric: Metric) -> None:
+    draw_kappas(axes, rows, metric, COLOURS)
+
+
+def _cells(rows: list[Row]) -> dict[tuple[int, float], list[Row]]:
+    """Return rows by training size and kappa."""
+    cells: dict[tuple[int, float], list[Row]] = {}
+    for row in sorted(rows, key=lambda row: (row["train_size"], row["kappa"] or 0)):
+        cells.setdefault((row["train_size"], row["kappa"]), []).append(row)
+    return cells
+
+
+def _table(rows: dict[str, list[Row]], metrics: list[Metric]) -> str:
+    lines = []
+    for name, of in rows.items():
+        for (size, kappa), group in _cells(of).items():
+            default = " = D/N" if any(row["default_kappa"] for row in group) else ""
+            cells = [summary([row.get(metric.name) for row in group], metric.show_number) for metric in metrics]
+            lines.append([DATASETS[name].title, str(size), f"{kappa:.4g}{default}", *cells])
+    return markdown_table(["data", "N", "kappa", *(metric_title(metric) for metric in metrics)], lines)
+
+
+def _claims(rows: dict[str, list[Row]]) -> list[Claim]:
+    competitive, better, words = [], [], []
+    for name, of in rows.items():
+        for size in dict.fromkeys(row["train_size"] for row in of):
+            means = {
+                (kappa, any(row["default_kappa"] for row in group)): 100
+                * sum(row.get("balanced_accuracy") or 0.0 for row in group) / len(group)
+                for (n, kappa), group in _cells(of).items() if n == size
+            }  # fmt: skip
+            ours = next(value for (_, default), value in means.items() if default)
+            best, one = max(means.values()), means[min(means)]
+            competitive.append(ours >= best - NEAR)
+            better.append(ours > one)
+            where = f"{DATASETS[name].title}, N = {size}"
+            words.append(f"{where}: {ours:.1f} % at D/N, {best:.1f} % at the best kappa, {one:.1f} % at kappa = 1")
+    evidence = "; ".join(words)
+    return [
+        judge(f"kappa = D/N is competitive: within {NEAR:g} points of the best kappa", competitive, evidence),
+        judge("kappa = D/N is better than the ELBO (kappa = 1)", better, evidence),
+    ]
+
+
+ENTRIES.register("fig-1c", "accuracy and NLL over kappa, CIFAR-10")(
+    OverKappa("test accuracy and NLL over kappa, CIFAR-10", ("balanced_accuracy", "nll"), ["cifar10"], largest=True)
+)
+ENTRIES.register("fig-b1", "accuracy over kappa")(
+    OverKappa("test accuracy over kappa on three datasets", ("balanced_accuracy",), IMAGES)
+)
+ENTRIES.register("fig-b2", "NLL over kappa")(OverKappa("test NLL over kappa on three datasets", ("nll",), IMAGES))

@@ -1,0 +1,20 @@
+"""Figures of several panels."""
+
+from deelbo.reproduce.panels import markdown_table, panel_figure
+
+
+def test_one_legend_for_all_panels():
+    def draw(axes, label):
+        axes.plot([1, 2], [3, 4], label=label)
+        axes.plot([1, 2], [5, 6], label="both")
+
+    panels = [(f"panel {i}", lambda axes, i=i: draw(axes, f"line {i % 2}")) for i in range(5)]
+    figure = panel_figure(panels, "time", "accuracy", columns=3)
+    assert [axis.get_title() for axis in figure.axes if axis.get_visible()] == [f"panel {i}" for i in range(5)]
+    assert sorted(text.get_text() for text in figure.legends[0].get_texts()) == ["both", "line 0", "line 1"]
+    assert [axis.get_ylabel() for axis in figure.axes[:4]] == ["accuracy", "", "", "accuracy"]
+    assert not figure.axes[5].get_visible()
+
+
+def test_markdown():
+    assert markdown_table(["a", "b"], [["1", "2"]]) == "| a | b |\n| --- | --- |\n| 1 | 2 |"
