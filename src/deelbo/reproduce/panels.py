@@ -25,7 +25,7 @@ def panel_figure(panels: Sequence[tuple[str, Draw]], x: str, y: str, columns: in
     Args:
         panels: Title and drawing function of each panel, which takes axes of matplotlib.
         x: Title of the horizontal axes.
-        y: Title of the vertical axes, at the first panel of each row.
+        y: Title of the vertical axes, at the first panel of each row; "" if the panels have titles of their own.
         columns: Number of panels in a row at most.
     """
     across = min(columns, len(panels))
@@ -36,7 +36,7 @@ def panel_figure(panels: Sequence[tuple[str, Draw]], x: str, y: str, columns: in
         draw(axis)
         axis.set_title(title, fontsize=9, color=INK)
         axis.set_xlabel(x, fontsize=8)
-        if number % across == 0:
+        if y and number % across == 0:
             axis.set_ylabel(y, fontsize=8)
         drawn, labels = axis.get_legend_handles_labels()
         handles = {**dict(zip(labels, drawn, strict=True)), **handles}

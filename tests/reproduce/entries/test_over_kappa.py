@@ -39,8 +39,10 @@ def test_panels_and_claims(setup):
 def test_figure_1c_is_the_largest_training_set_with_two_metrics(setup):
     reproduction = ENTRIES["fig-1c"].make(setup)
     assert {row["train_size"] for row in reproduction.numbers["rows"]} == {18}
-    titles = [axis.get_title() for axis in reproduction.figure.axes]
-    assert titles == ["CIFAR-10: test accuracy, mean over classes, %", "CIFAR-10: test negative log-likelihood"]
+    assert [(axis.get_title(), axis.get_ylabel()) for axis in reproduction.figure.axes] == [
+        ("CIFAR-10", "test accuracy, mean over classes, %"),
+        ("CIFAR-10", "test negative log-likelihood"),
+    ]
     assert "0.18 (0.16–0.2)" in reproduction.table  # 2 (1 - accuracy)
 
 

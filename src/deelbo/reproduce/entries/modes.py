@@ -66,7 +66,8 @@ class TrainAndEvalMode(Entry):
             for mode, colour in MODES.items():
                 values = [factor * row[f"{name}_{mode}"] for row in rows]
                 axis.plot([row["epoch"] for row in rows], values, color=colour, label=f"{mode} mode")
-            axis.set(xlabel="epoch", ylabel=title)
+            axis.set_xlabel("epoch", fontsize=8)
+            axis.set_ylabel(title, fontsize=8)
         axes[0][0].legend(fontsize=8, frameon=False)
         return figure
 

@@ -14,7 +14,7 @@ from deelbo.reproduce.scales import Scale
 from deelbo.reproduce.setup import Setup
 
 SAMPLES = 10  # draws for the expected log-likelihood
-SPAN = 3.0  # how far below its best value a curve is drawn, in differences between the best values of the two curves
+RIGHT = len(ETAS) // 2  # the half of the values of eta whose lowest objective is drawn
 
 
 def _argmax(values: list[float]) -> int:
@@ -95,11 +95,12 @@ class OverEta(Entry):
                 axis.plot(numbers["etas"], curves[name], color=colour, label=label)
                 best = _argmax(curves[name])
                 axis.plot([ETAS[best]], [curves[name][best]], marker="o", markersize=4, color=colour)
-            tops = sorted(max(curve) for curve in curves.values())
-            span = SPAN * max(tops[1] - tops[0], 0.05 * abs(tops[0]))
-            axis.set_ylim(tops[0] - span, tops[1] + 0.15 * span)
-            axis.set(xscale="log", xlabel="η = λ = τ", title=f"objective: {self._name(objective)}")
-        axes[0][0].set_ylabel("objective, nats")
+            top, bottom = max(map(max, curves.values())), min(min(curve[RIGHT:]) for curve in curves.values())
+            axis.set_ylim(bottom - 0.05 * (top - bottom), top + 0.08 * (top - bottom))  # the left ends fall like 1/eta
+            axis.set_xscale("log")
+            axis.set_xlabel("η = λ = τ", fontsize=8)
+            axis.set_title(f"objective: {self._name(objective)}", fontsize=9)
+        axes[0][0].set_ylabel("objective, nats", fontsize=8)
         handles, labels = axes[0][0].get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside lower center", ncols=2, fontsize=8, frameon=False)
         return figure

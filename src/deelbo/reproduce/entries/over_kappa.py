@@ -56,7 +56,7 @@ class OverKappa(Entry):
             if lost := len(found) - len(rows[study.dataset]):
                 notes.append(f"{counted(lost, 'run')} on {DATASETS[study.dataset].title} diverged and are not shown")
         panels = [
-            (f"{DATASETS[name].title}: {metric_title(metric)}", partial(_draw, rows=of, metric=metric))
+            (DATASETS[name].title, partial(_draw, rows=of, metric=metric))
             for metric in self.metrics
             for name, of in rows.items()
         ]
@@ -67,6 +67,7 @@ class OverKappa(Entry):
 
 def _draw(axes: Any, rows: list[Row], metric: Metric) -> None:
     draw_kappas(axes, rows, metric, COLOURS)
+    axes.set_ylabel(metric_title(metric), fontsize=8)
 
 
 def _cells(rows: list[Row]) -> dict[tuple[int, float], list[Row]]:

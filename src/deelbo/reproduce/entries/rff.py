@@ -117,9 +117,16 @@ def _figure_a2(numbers: Numbers) -> list[Claim]:
     classes = {row["method"]: row["difference_to_gp"] for row in numbers["classification"]}
     ours = next(name for name in regression if "DE-ELBO" in name)
     rivals = [name for name in regression if name not in (ours, numbers["reference"])]
-    near = {name: regression[name]["std_near"] for name in (*rivals, ours)}
-    outcomes = [near[ours] <= min(near[name] for name in rivals), classes[ours] <= min(classes[n] for n in rivals)]
-    evidence = "; ".join(f"{name}: std near {near[name]:.3f}, classes {classes[name]:.3f}" for name in near)
+    found = {
+        name: {
+            "mean near": regression[name]["mean_near"],
+            "std near": regression[name]["std_near"],
+            "classes": classes[name],
+        }
+        for name in (*rivals, ours)
+    }
+    outcomes = [found[ours][key] <= min(found[name][key] for name in rivals) for key in found[ours]]
+    evidence = "; ".join(f"{name}: {', '.join(f'{k} {v:.3f}' for k, v in of.items())}" for name, of in found.items())
     return [judge("DE-ELBO approximates the Gaussian process best", outcomes, evidence)]
 
 

@@ -54,9 +54,10 @@ class TermsOverEpochs(Entry):
             epochs = [row["epoch"] for row in rows]
             axis.plot(epochs, [row["likelihood"] for row in rows], color=COLOURS[name], label="κ E[log p(y | θ)]")
             axis.plot(epochs, [row["kl"] for row in rows], color=COLOURS[name], linestyle="--", label="−KL(q ‖ p)")
-            axis.set(xlabel="epoch", title=f"trained on {TITLES[name]}")
+            axis.set_xlabel("epoch", fontsize=8)
+            axis.set_title(f"trained on {TITLES[name]}", fontsize=9)
             axis.legend(fontsize=8, frameon=False)
-        axes[0][0].set_ylabel("nats")
+        axes[0][0].set_ylabel("nats", fontsize=8)
         return figure
 
     def _table(self, numbers: dict[str, Any]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from deelbo._wording import duration
+from deelbo._wording import counted, duration
 from deelbo.compare import Comparison
 from deelbo.reproduce.entry import ENTRIES, Claim, Entry, Reproduction, judge
 from deelbo.reproduce.panels import markdown_table
@@ -62,7 +62,7 @@ class Timing(Entry):
         """Make all runs and sum up their times."""
         made, notes = make_studies(self._studies(), setup)
         times = {study.prior: times_of(comparison, METHODS[study.prior]) for study, comparison in made}
-        notes.append(f"Times are those of {setup.jobs} runs at a time on {setup.scale.machine}; tests are not counted")
+        notes.append(f"Measured with {counted(setup.jobs, 'run')} at a time; tests are not counted")
         return Reproduction({"seconds": times}, None, self._table(times), self._claims(times), notes)
 
     def _table(self, times: dict[str, dict[str, dict[str, float]]]) -> str:
