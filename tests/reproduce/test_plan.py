@@ -6,7 +6,7 @@ import math
 import pytest
 
 from deelbo.reproduce import ENTRIES, PAPER
-from deelbo.reproduce.plan import PlannedRun, distinct, hours, plan_lines, plan_text
+from deelbo.reproduce.plan import PlannedRun, available, distinct, hours, plan_lines, plan_text
 from deelbo.reproduce.published import TIMING
 from deelbo.reproduce.scales import METHODS
 from deelbo.reproduce.study import Study
@@ -113,6 +113,10 @@ def test_runs_that_entries_share_count_once():
     assert set(keys) == {run.key for run in runs("fig-b3") if run.method == "la-clml" and not run.final}
 
 
+def test_a_line_counts_the_runs_of_several_entries_once():
+    assert lines("tab-image-acc", "tab-image-nll") == lines("tab-image-acc")
+
+
 def test_networks_of_figure_1_are_trained_once():
     assert distinct(runs("fig-1a", "fig-1b", "fig-b8")) == distinct(runs("fig-1a"))
     assert {(run.network, run.size, run.seed, run.runs) for run in runs("fig-1a")} == {("ResNet-50", 1000, 1001, 4.0)}
@@ -121,6 +125,13 @@ def test_networks_of_figure_1_are_trained_once():
 def run(key, seconds, **more):
     place = {"network": "ResNet-50", "dataset": "cifar10", "prior": "L2-SP", "method": "map-grid", "size": 9, "seed": 1}
     return PlannedRun(**{**place, **more}, key=key, trial=None, runs=1.0, seconds=seconds)
+
+
+def test_what_a_user_can_run():
+    all_runs = [run("a", 1.0), run("b", 1.0, dataset="pets"), run("c", 1.0, prior="PTYL"), run("a", 1.0)]
+    assert [r.key for r in available(all_runs, None, None)] == ["a", "b", "c"]
+    assert [r.key for r in available(all_runs, ("cifar10",), ())] == ["a"]
+    assert [r.key for r in available(all_runs, ("pets", "cifar10"), ("PTYL",))] == ["a", "b", "c"]
 
 
 def test_hours_by_hand():

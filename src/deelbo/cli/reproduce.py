@@ -17,7 +17,7 @@ from deelbo.errors import Interrupted
 from deelbo.reproduce import ENTRIES, SCALES, Scale, Setup, find, find_data
 from deelbo.reproduce import reproduce as make
 from deelbo.reproduce.listing import list_text, time_text
-from deelbo.reproduce.plan import plan_text
+from deelbo.reproduce.plan import available, plan_text
 from deelbo.reproduce.setup import MissingDataError
 
 
@@ -82,7 +82,11 @@ def reproduce(
         raise ValueError("the name of a table or figure is missing; --list shows the names")
     chosen = list(dict.fromkeys(entry for name in names for entry in find(name)))
     if plan:
-        print(plan_text([run for name in chosen for run in ENTRIES[name].trials(the_scale)], the_scale))
+        runs = [run for name in chosen for run in ENTRIES[name].trials(the_scale)]
+        if the_scale.name == "laptop":
+            keys = {run.key for run in available(runs, folders or None, files)}
+            runs = [run for run in runs if run.key in keys]  # with those that two methods share, in both their lines
+        print(plan_text(runs, the_scale))
         return
     models = {"image": image_model, "text": text_model}
     with ComparisonProgress(quiet) as progress:

@@ -8,7 +8,7 @@ from pathlib import Path
 from deelbo._wording import counted, duration
 from deelbo.reproduce.contents import CONTENTS
 from deelbo.reproduce.entry import ENTRIES, Entry
-from deelbo.reproduce.plan import PlannedRun, distinct, hours
+from deelbo.reproduce.plan import PlannedRun, available, hours
 from deelbo.reproduce.scales import DATASETS, SCALES, Scale
 from deelbo.reproduce.writing import made
 
@@ -31,7 +31,7 @@ def list_text(out: Path, data: Collection[str] | None = None, priors: Collection
         lines.append(f"{place.name:14} {entry.title} ({where})")
         for scale, (datasets, files) in of_user.items():
             planned = runs[place.name, scale]
-            time = _time([entry], _available(planned, datasets, files), scale)
+            time = _time([entry], available(planned, datasets, files), scale)
             lines.append(f"  {scale.name}: {needs_text(entry, scale, planned)}; {time}")
         found = made(place.name, out)
         done = "no" if found is None else f"yes, at the scale {found['made_with']['scale']}: {out / place.name}.md"
@@ -39,7 +39,7 @@ def list_text(out: Path, data: Collection[str] | None = None, priors: Collection
     lines.append("all            all of these; runs that they share are made once")
     for scale, (datasets, files) in of_user.items():
         planned = [run for name in names for run in runs[name, scale]]
-        time = _time([ENTRIES[name] for name in names], _available(planned, datasets, files), scale)
+        time = _time([ENTRIES[name] for name in names], available(planned, datasets, files), scale)
         lines.append(f"  {scale.name}: {time}")
     return "\n".join(lines)
 
@@ -72,19 +72,7 @@ def time_text(
         priors: Names of the priors PTYL that the user has files for; all if None.
     """
     entries = [ENTRIES[name] for name in names]
-    return _time(entries, _available([run for entry in entries for run in entry.trials(scale)], data, priors), scale)
-
-
-def _available(
-    runs: Iterable[PlannedRun], data: Collection[str] | None, priors: Collection[str] | None
-) -> list[PlannedRun]:
-    """Return the runs, each once, for which the user has data and files."""
-    return [
-        run
-        for run in distinct(runs)
-        if (data is None or run.dataset in data)
-        and (priors is None or run.prior in priors or not run.prior.startswith("PTYL"))
-    ]
+    return _time(entries, available([run for entry in entries for run in entry.trials(scale)], data, priors), scale)
 
 
 def _time(entries: Sequence[Entry], runs: Sequence[PlannedRun], scale: Scale) -> str:

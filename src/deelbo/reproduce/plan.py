@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from deelbo._wording import counted
@@ -78,10 +78,10 @@ class PlanLine:
 
 def plan_lines(runs: Iterable[PlannedRun]) -> list[PlanLine]:
     """Return a line for each network, prior and method; a run that two methods share counts for both."""
-    groups: dict[tuple[str, str, str], list[PlannedRun]] = {}
+    groups: dict[tuple[str, str, str], dict[str, PlannedRun]] = {}
     for run in runs:
-        groups.setdefault((run.network, run.prior, run.method), []).append(run)
-    return [_line(group) for group in groups.values()]
+        groups.setdefault((run.network, run.prior, run.method), {})[run.key] = run
+    return [_line(list(group.values())) for group in groups.values()]
 
 
 def _line(runs: list[PlannedRun]) -> PlanLine:
@@ -108,6 +108,24 @@ def hours(runs: Iterable[PlannedRun]) -> float | None:
 def distinct(runs: Iterable[PlannedRun]) -> list[PlannedRun]:
     """Return the runs without those that are there already."""
     return list({run.key: run for run in runs}.values())
+
+
+def available(
+    runs: Iterable[PlannedRun], data: Collection[str] | None, priors: Collection[str] | None
+) -> list[PlannedRun]:
+    """Return the runs, each once, for which a user has data and files.
+
+    Args:
+        runs: The runs.
+        data: Names of the datasets that the user has; all if None.
+        priors: Names of the priors PTYL that the user has files for; all if None.
+    """
+    return [
+        run
+        for run in distinct(runs)
+        if (data is None or run.dataset in data)
+        and (priors is None or run.prior in priors or not run.prior.startswith("PTYL"))
+    ]
 
 
 def plan_text(runs: Sequence[PlannedRun], scale: Scale) -> str:

@@ -23,6 +23,7 @@ def test_the_table_has_the_papers_times_beside_ours(tmp_path):
     fill(setup, Study("ResNet-50", "cifar10", largest=True, training_sets=1))
     reproduction = ENTRIES["tab-2"].make(setup)
     assert "| MAP + GS | L2-SP | 8 | 10 s | 1.33 min | 37 min | 88.5 h |" in reproduction.table
-    verdicts = [claim.verdict for claim in reproduction.claims]
-    assert verdicts == ["holds", "does not hold" if "2 times" not in reproduction.table else "holds", "does not hold"]
+    # All runs take ten seconds here, and a search by DE-ELBO a quarter of the grid's time, not less.
+    assert [claim.verdict for claim in reproduction.claims] == ["holds", "does not hold", "does not hold"]
+    assert "4 times as much for 8 runs" in reproduction.claims[1].evidence
     assert reproduction.notes[0] == "the prior PTYL was left out: it needs the posterior of a source task"
