@@ -156,6 +156,12 @@ def test_a_folder_among_the_data_is_refused(tmp_path, capsys):
     assert "among the data" in capsys.readouterr().err
 
 
+def test_several_models_may_be_called_so(tmp_path, capsys):
+    words = ["compare", str(tmp_path / "nowhere"), "--models", "timm:a,timm:b", "--out", str(tmp_path / "out")]
+    assert main(words) == 2
+    assert "nowhere" in capsys.readouterr().err
+
+
 def test_storage_that_fails_is_named(tmp_path, capsys):
     (tmp_path / "file").write_text("x")
     assert main(command(tmp_path, "--methods", "elbo", "--records", str(tmp_path / "file"))) == 2

@@ -74,11 +74,9 @@ class Entry(ABC):
 
     Attributes:
         title: What it shows, in a line.
-        extra: The extra of deelbo with the libraries that it needs.
     """
 
     title: str = ""
-    extra: str = "reproduce"
 
     @abstractmethod
     def trials(self, scale: Scale) -> list[PlannedRun]:

@@ -8,7 +8,7 @@ from torch import nn
 from deelbo.compare.engines import ENGINES
 from deelbo.reproduce import ENTRIES, LAPTOP, PAPER, reproduce
 from deelbo.reproduce.entries import models
-from deelbo.reproduce.entries.models import ModelChoice
+from deelbo.reproduce.entries.models import ChoiceOfModels
 from shared.pictures import small
 from shared.reproductions import InlineEngine, tiny_setup
 
@@ -32,7 +32,7 @@ def tiny_c(num_classes):
 def test_three_networks(tmp_path, monkeypatch):
     names = tuple(f"{__name__}:tiny_{letter}" for letter in "abc")
     monkeypatch.setitem(ENGINES._entries, "inline", InlineEngine)
-    monkeypatch.setitem(ENTRIES._entries, "model-choice", ModelChoice({"image": names, "text": ("offline:minilm",)}))
+    monkeypatch.setitem(ENTRIES._entries, "model-choice", ChoiceOfModels({"image": names, "text": ("offline:minilm",)}))
     sizes = {"cifar10": (18,), "agnews": (16,)}
     setup = tiny_setup(tmp_path, scale={"seeds": (1001,), "sizes": sizes}, engine="inline")
     reproduce("model-choice", setup)
@@ -45,15 +45,15 @@ def test_three_networks(tmp_path, monkeypatch):
 
 
 def test_what_is_planned():
-    laptop = ModelChoice().trials(LAPTOP)
+    laptop = ChoiceOfModels().trials(LAPTOP)
     assert {run.trial.model_spec.model for run in laptop} == {
         *(f"offline:efficientnet_lite{i}" for i in range(3)),
         *(f"offline:minilm-l{i}" for i in range(1, 7)),
     }
     assert len({run.key for run in laptop}) == len(laptop) == 3 * 2 * 3 + 6 * 3  # sizes and seeds
-    paper = ModelChoice().trials(PAPER)
+    paper = ChoiceOfModels().trials(PAPER)
     assert {run.network for run in paper} == {"ResNet-50", "ViT-B/16", "ConvNeXt-Tiny"}
-    assert ModelChoice().data(PAPER) == ["cifar10"]
+    assert ChoiceOfModels().data(PAPER) == ["cifar10"]
 
 
 def test_networks_that_are_not_installed_are_left_out():

@@ -28,7 +28,7 @@ LAPTOP_MODELS = {
 WORK = {"image": (1.0, 1.4, 1.9), "text": (0.2, 0.36, 0.52, 0.68, 0.84, 1.0)}
 
 
-class ModelChoice(Entry):
+class ChoiceOfModels(Entry):
     """DE-ELBO with several networks on the same data, ordered by objective and by test accuracy.
 
     Args:
@@ -135,4 +135,4 @@ def _claims(rows: dict[str, list[Row]]) -> list[Claim]:
     return claims
 
 
-ENTRIES.register("model-choice", "can the training objective choose the network?")(ModelChoice())
+ENTRIES.register("model-choice", "can the training objective choose the network?")(ChoiceOfModels())

@@ -17,7 +17,7 @@ from deelbo.reproduce.study import Study, make_studies
 Column = tuple[str, int]  # dataset and training size
 
 
-class ResultTable(Entry):
+class PaperTable(Entry):
     """A table of one metric: mean (min–max) over the training sets.
 
     Args:
@@ -148,10 +148,10 @@ _ECE_ROWS = tuple((network, "L2-SP", ("la-lml", "elbo", "de-elbo")) for network 
 _TEXT_ROWS = (("BERT-base", "L2-SP", _LEARNED),)
 
 for _entry in (
-    ResultTable("tab-image-acc", "balanced_accuracy", IMAGES, _IMAGE_ROWS, near=2.0),
-    ResultTable("tab-image-nll", "nll", IMAGES, _IMAGE_ROWS, near=0.1),
-    ResultTable("tab-image-ece", "ece", ("cifar10",), _ECE_ROWS, near=0.0),
-    ResultTable("tab-text-acc", "balanced_accuracy", TEXTS, _TEXT_ROWS, near=2.0),
-    ResultTable("tab-text-nll", "nll", TEXTS, _TEXT_ROWS, near=0.1),
+    PaperTable("tab-image-acc", "balanced_accuracy", IMAGES, _IMAGE_ROWS, near=2.0),
+    PaperTable("tab-image-nll", "nll", IMAGES, _IMAGE_ROWS, near=0.1),
+    PaperTable("tab-image-ece", "ece", ("cifar10",), _ECE_ROWS, near=0.0),
+    PaperTable("tab-text-acc", "balanced_accuracy", TEXTS, _TEXT_ROWS, near=2.0),
+    PaperTable("tab-text-nll", "nll", TEXTS, _TEXT_ROWS, near=0.1),
 ):
     ENTRIES.register(_entry.name, _entry.title)(_entry)

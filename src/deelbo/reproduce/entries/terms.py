@@ -80,7 +80,7 @@ class TermsOverEpochs(Entry):
             judge(
                 "Under the DE-ELBO the likelihood improves",
                 [progress["de-elbo"] > 0.5],
-                f"the training NLL falls by {progress['de-elbo']:.0%}",
+                f"the training NLL falls by {progress['de-elbo']:.1%}",
             ),
         ]
 
