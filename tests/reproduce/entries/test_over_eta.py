@@ -58,9 +58,12 @@ def test_claims():
     assert [claim.verdict for claim in otherwise] == ["does not hold", "does not hold", "holds"]
 
 
-def test_the_bound_of_several_draws():
+@pytest.mark.parametrize(
+    ("gain", "verdict"), [(0.01, "holds"), (-0.01, "holds partly"), (5.0, "holds partly"), (-50.0, "holds partly")]
+)
+def test_the_bound_of_several_draws(gain, verdict):
     entry, numbers = ENTRIES["fig-b8"], curves(elbo=(-1000, -5000), de_elbo=(-9000, -2000))
-    numbers["plain"] = {name: {"elbo": [value - 1 for value in of["elbo"]]} for name, of in numbers["values"].items()}
-    assert entry._claims(numbers)[-1].verdict == "holds"
-    numbers["plain"] = {name: {"elbo": [value + 100 for value in of["elbo"]]} for name, of in numbers["values"].items()}
-    assert entry._claims(numbers)[-1].verdict == "holds partly"
+    numbers["plain"] = {  # values go from 0 to -20 below their best: a hundredth of that counts as slight
+        name: {"elbo": [value - gain for value in of["elbo"]]} for name, of in numbers["values"].items()
+    }
+    assert entry._claims(numbers)[-1].verdict == verdict

@@ -142,16 +142,16 @@ class OverEta(Entry):
             )
         )
         if self.prefix:
-            gains = [
-                (weighted - plain) / max(abs(plain), 1.0)
-                for name in ("elbo", "de-elbo")
-                for weighted, plain in zip(numbers["values"][name]["elbo"], numbers["plain"][name]["elbo"], strict=True)
-            ]
+            gains = []  # relative to the range of values over eta, which is the scale of the figure's axis
+            for name in ("elbo", "de-elbo"):
+                weighted, plain = numbers["values"][name]["elbo"], numbers["plain"][name]["elbo"]
+                span = max(plain) - min(plain)
+                gains += [(tighter - loose) / span for tighter, loose in zip(weighted, plain, strict=True)]
             claims.append(
                 judge(
-                    "The importance-weighted bound is higher than the plain one, but slightly",
-                    [min(gains) >= -1e-3, max(gains) < 0.1],
-                    f"from {min(gains):.2%} to {max(gains):.2%} of the ELBO",
+                    "The IWELBO is higher than the ELBO at every eta, but slightly, on the scale of the figure",
+                    [min(gains) >= 0, max(gains) < 0.01],
+                    f"by {min(gains):.1e} to {max(gains):.1e} of the range of the ELBO over eta",
                 )
             )
         return claims
