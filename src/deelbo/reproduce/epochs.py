@@ -16,26 +16,20 @@ from deelbo.training.batch_norm import train_mode
 from deelbo.training.batches import in_order, network_output, steps_per_epoch
 from deelbo.training.device import Execution
 from deelbo.training.loop import Candidate
-from deelbo.training.method import METHODS, Method, MethodInputs
+from deelbo.training.method import METHODS, MethodInputs
 from deelbo.training.search import FolderStore
 from deelbo.training.settings import Settings
 
 Row = dict[str, float]
 
 
-def make_candidate(
-    prepared: Prepared,
-    settings: Settings,
-    device: str | None = None,
-    make_method: Callable[[MethodInputs], Method] | None = None,
-) -> Candidate:
+def make_candidate(prepared: Prepared, settings: Settings, device: str | None = None) -> Candidate:
     """Return a training at the first of the settings' learning rates, from a network at its initial state.
 
     Args:
         prepared: The network with its examples and prior.
         settings: Settings of the run; the classifier starts as the network has it.
         device: "cpu" to stay off the GPU; accelerate's choice if None.
-        make_method: Function that makes the method; that of the settings if None.
     """
     accelerator = Execution(device).accelerator(None)
     likelihood = LIKELIHOODS[settings.likelihood].for_training(settings.class_weights)
@@ -49,7 +43,7 @@ def make_candidate(
     )
     return Candidate(
         inputs.network,
-        method=(make_method or METHODS[settings.method].make)(inputs),
+        method=METHODS[settings.method].make(inputs),
         likelihood=inputs.likelihood,
         train_set=prepared.sets.augmented,
         plain_set=prepared.sets.plain,

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from deelbo._wording import duration
-from deelbo.compare.charts import MethodCurves, draw_times, metric_title
+from deelbo.compare.charts import MethodCurves, about_lines, draw_times, metric_title
 from deelbo.compare.page import curves_of
 from deelbo.compare.results import Row, summary
 from deelbo.metrics import main_metric
@@ -45,7 +45,7 @@ class OverTime(Entry):
     def make(self, setup: Setup) -> Reproduction:
         """Make all runs and draw the accuracy over their times."""
         made, notes = make_studies(self.studies, setup)
-        panels, rows = [], []
+        panels, rows, about = [], [], []
         for study, comparison in made:
             of_study = study.rows(comparison)
             rows += of_study
@@ -56,12 +56,11 @@ class OverTime(Entry):
                     for method in methods
                     if method.label in wanted
                 ]
+                about.append(about_lines(shown))
                 title = f"{study.network}, {DATASETS[study.dataset].title}, N = {size}"
                 panels.append((title, partial(_draw, methods=shown)))
-        notes.append(
-            "Lines of searches are networks trained on 4/5 of the training set; markers are the final networks, "
-            "trained on all of it, with the time of that run added; a shape is a training set"
-        )
+        notes += dict.fromkeys(about)
+        notes.append("Markers are the final networks, trained on the whole training set; a shape is a training set")
         if setup.scale.name == "laptop":
             notes.append("ResNet-50, ViT-B/16 and ConvNeXt-Tiny are the same small network here, so their runs are too")
         figure = panel_figure(panels, "time of one search", metric_title(METRIC))

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from typing import Any, ClassVar
 
 from deelbo._wording import duration
 from deelbo.likelihoods import Likelihood
-from deelbo.methods.variational import DataEmphasized
-from deelbo.metrics import compute_metrics
-from deelbo.objective import DataEmphasizedELBO
-from deelbo.posteriors import DiagonalPosterior
+from deelbo.metrics import measure
 from deelbo.reproduce.entry import ENTRIES, Claim, Entry, Reproduction, judge
 from deelbo.reproduce.epochs import make_candidate, train_by_epochs
 from deelbo.reproduce.kept_networks import Prepared, Task, prepare
@@ -21,7 +17,6 @@ from deelbo.reproduce.scales import Scale
 from deelbo.reproduce.setup import Setup
 from deelbo.training.batches import in_order, labels_of
 from deelbo.training.loop import Candidate
-from deelbo.training.method import MethodInputs, variances_by_column
 from deelbo.training.predictions import predict
 from deelbo.training.settings import Settings
 
@@ -31,37 +26,17 @@ RATES = {"laptop": (0.003, 0.001), "paper": (0.003, 0.001, 0.0003, 0.0001)}
 INIT_SCALE = 3e-3  # about what the isotropic posterior learns, since AdamW moves a scale slowly as well
 
 
-class MeanField(DataEmphasized):
-    """DE-ELBO with one learned scale for each weight, moved by the optimizer.
-
-    Args:
-        inputs: Network, prior, likelihood and settings.
-        kappa: How much the data are emphasised.
-    """
-
-    def __init__(self, inputs: MethodInputs, kappa: float) -> None:
-        self.settings = settings = inputs.settings
-        self._posterior: Any = DiagonalPosterior(inputs.network, init_scale=settings.init_scale, seed=settings.seed)
-        self.prior = inputs.prior
-        self.elbo = DataEmphasizedELBO(self._posterior, inputs.prior, inputs.num_data, kappa)
-
-    def learned(self) -> dict[str, float]:
-        """Return the prior variances, the geometric mean of the scales, kappa and KL/(kappa N)."""
-        scale = math.exp(float(self._posterior.scale.detach().double().log().mean()))
-        kl = float(self.elbo.kl()) / self.objective_scale
-        return {**variances_by_column(self.prior), "scale": scale, "kappa": self.elbo.kappa, "kl": kl}
-
-
 class DiagonalBesideIsotropic(Entry):
     """Both posteriors trained in the same way, the scales by gradient."""
 
     title = "the diagonal posterior beside the isotropic one (a conjecture of the paper's discussion)"
-    methods: ClassVar[dict[str, type[DataEmphasized]]] = {"isotropic": DataEmphasized, "diagonal": MeanField}
+    names: ClassVar[tuple[str, ...]] = ("isotropic", "diagonal")
 
-    def _settings(self, scale: Scale, rate: float) -> Settings:
+    def _settings(self, scale: Scale, name: str, rate: float) -> Settings:
         return TASK.settings(
             scale,
             method="de-elbo",
+            posterior=name,
             learning_rates=(rate,),
             lr_search="grid",
             optimizer="adamw",
@@ -80,7 +55,7 @@ class DiagonalBesideIsotropic(Entry):
             replace(
                 TASK.planned_run(scale, f"{name}, {rate:g}, {seed}", learning_rates=(rate,), seed=seed), method=name
             )
-            for name in self.methods
+            for name in self.names
             for rate in self._rates(scale)
             for seed in scale.seeds
         ]
@@ -91,7 +66,7 @@ class DiagonalBesideIsotropic(Entry):
 
     def make(self, setup: Setup) -> Reproduction:
         """Train with both posteriors, choose the learning rate by the objective, and test."""
-        rows = [self._best(setup, name, seed) for seed in setup.scale.seeds for name in self.methods]
+        rows = [self._best(setup, name, seed) for seed in setup.scale.seeds for name in self.names]
         notes = [
             f"Both scales are learned by gradient with AdamW from {INIT_SCALE:g}, from a random classifier, with "
             "frozen statistics of batch normalisation"
@@ -102,10 +77,10 @@ class DiagonalBesideIsotropic(Entry):
         """Return the test results of the learning rate with the best objective."""
         found = []
         for rate in self._rates(setup.scale):
-            settings = replace(self._settings(setup.scale, rate), seed=seed)
+            settings = replace(self._settings(setup.scale, name, rate), seed=seed)
             setup.announce(f"{name} posterior, seed {seed}, rate {rate:g}")
             prepared = prepare(TASK, setup, settings)
-            candidate = make_candidate(prepared, settings, setup.device, self.methods[name].make)
+            candidate = make_candidate(prepared, settings, setup.device)
             train_by_epochs(candidate, prepared.folder(setup, name, settings))
             found.append(_row(prepared, candidate, name, seed))
         return max(found, key=lambda row: row["objective"])
@@ -115,9 +90,7 @@ def _row(prepared: Prepared, candidate: Candidate, name: str, seed: int) -> dict
     device, test_set = candidate.accelerator.device, prepared.test_set
     inputs = [batch for batch, _ in in_order(test_set, candidate.settings.batch_size, device)]
     likelihood: Likelihood = candidate.likelihood
-    metrics = compute_metrics(
-        likelihood.name, predict(candidate.network.eval(), likelihood, inputs), labels_of(test_set)
-    )
+    metrics = measure(likelihood, predict(candidate.network.eval(), likelihood, inputs), labels_of(test_set))
     return {
         "posterior": name,
         "seed": seed,
