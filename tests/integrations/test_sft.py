@@ -23,7 +23,7 @@ pytestmark = pytest.mark.slow
 def test_the_same_training_as_an_explicit_loop(tmp_path, micro):
     trainer = sft(tmp_path, gradient_accumulation_steps=micro)
     handle = huggingface.attach(trainer)
-    assert handle.objective.num_data == 36
+    assert handle.objective.num_data == 30
     trainer.train()
     assert trainer.model_accepts_loss_kwargs
     assert_same_training(trainer, handle, Written(trainer, language_model(), micro))
