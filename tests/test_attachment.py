@@ -199,7 +199,8 @@ def test_failed_forward_pass(error):
     net.fail = True
     with pytest.raises(error):
         net(x)
-    net.state_dict()
+    if error is KeyboardInterrupt:  # after which PyTorch calls no hook
+        net.state_dict()
     assert same(net, before)
     net.fail = False
     try:
