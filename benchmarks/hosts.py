@@ -62,7 +62,7 @@ class Module(lightning.LightningModule):
 
     def __init__(self, network: nn.Module) -> None:
         super().__init__()
-        self.network = network
+        self.network = network.train()  # Lightning would leave it in eval mode
 
     def training_step(self, batch: dict[str, Any], index: int) -> Any:
         labels = batch.pop("labels")

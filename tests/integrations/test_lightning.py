@@ -89,6 +89,14 @@ class Manual(Module):
         self.automatic_optimization = False
 
 
+def test_networks_in_eval_mode():
+    """Lightning leaves a network in the mode that it has, and `from_pretrained` gives it in eval mode."""
+    module = Module()
+    module.net.eval()
+    with pytest.raises(ValueError, match=r'"net" is in eval mode.*call its train\(\)'):
+        trainer(callback()).fit(module, loader())
+
+
 class Stream(IterableDataset):
     def __iter__(self):
         return iter(data())

@@ -101,6 +101,15 @@ class DeelboCallback(Callback):
         prior = make_recipe(self.prior).make(network, self.head) if isinstance(self.prior, str) else self.prior
         return DataEmphasizedELBO(posterior, prior, number, self.kappa)
 
+    def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
+        """Refuse a network in eval mode, in which no weights are drawn."""
+        if not self._network(pl_module).training:
+            name = "the module" if self.network is None else f'"{self.network}"'
+            raise ValueError(
+                f"{name} is in eval mode, as from_pretrained leaves networks and Lightning keeps them: call its train() "
+                "before fit()"
+            )
+
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         """Log the learned values, as often as the Trainer logs."""
         if self.objective is None or trainer.global_step % max(1, trainer.log_every_n_steps):
