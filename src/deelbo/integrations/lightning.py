@@ -106,7 +106,7 @@ class DeelboCallback(Callback):
         if not self._network(pl_module).training:
             name = "the module" if self.network is None else f'"{self.network}"'
             raise ValueError(
-                f"{name} is in eval mode, as from_pretrained leaves networks and Lightning keeps them: call its train() "
+                f"{name} is in eval mode, as from_pretrained leaves it and Lightning keeps it: call its train() "
                 "before fit()"
             )
 
