@@ -98,7 +98,7 @@ CELLS = {
 }
 
 # How DE-ELBO ran before, and each ingredient of today's default taken away from it or added to what was before.
-BEFORE: dict[str, Any] = {"scale_update": "gradient", "head_start": "random", "batch_norm": "batch", "pairs": 0.0}
+BEFORE: dict[str, Any] = {"scale_update": "gradient", "head_start": "random", "batch_norm": "batch"}
 OLD_RATES = (0.1, 0.01, 0.001, 0.0001)
 VARIANTS: dict[str, tuple[dict[str, Any], tuple[float, ...]]] = {
     "today": ({}, RATES),
@@ -107,7 +107,7 @@ VARIANTS: dict[str, tuple[dict[str, Any], tuple[float, ...]]] = {
     "classifier from random": ({"head_start": "random"}, RATES),
     "classifier from ridge regression": ({"head_start": "ridge"}, RATES),
     "without dropout": ({"dropout": False}, RATES),
-    "without pairs": ({"pairs": 0.0}, RATES),
+    "with pairs first": ({"pairs": 0.75}, RATES),
     "with the old rates": ({}, OLD_RATES),
     "before": (BEFORE, OLD_RATES),
     "before, with frozen statistics": ({**BEFORE, "batch_norm": "frozen"}, OLD_RATES),

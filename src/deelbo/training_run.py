@@ -29,7 +29,7 @@ from deelbo.training.calibration import Calibration, outputs_of, training_set_ca
 from deelbo.training.device import Execution
 from deelbo.training.loop import Candidate
 from deelbo.training.method import METHODS, Method, MethodInputs
-from deelbo.training.pairs import PairPhase, share_of_pairs
+from deelbo.training.pairs import PairPhase
 from deelbo.training.search import MemoryStore, Search, Store
 from deelbo.training.settings import Settings
 from deelbo.training.start import MOST_EXAMPLES, Start, Starter
@@ -143,10 +143,6 @@ class TrainingRun:
         restore_likelihood(self._likelihood, self._start.likelihood)
         if self._start.head_start != self.settings.head_start:
             self.listener(events.Note("the classifier starts at random: the network does not end with a linear layer"))
-        if self._start.pairs:
-            self.listener(
-                events.Note(f"pairs of examples are compared in the first {self._start.pairs:.0%} of the steps")
-            )
         if (worth := self._start.describe(self.settings.likelihood)) is not None:
             self.listener(events.Note(worth))
         if self.execution.log is not None:
@@ -196,35 +192,21 @@ class TrainingRun:
         starter = self._starter(network)
         with own_randomness(self._accelerator.device):
             prepared = starter.prepare(self.settings.batch_norm, self.settings.head_start)
+        self._check_pairs(prepared.classifier)
         likelihood = {name: value.tolist() for name, value in starter.likelihood.state_dict().items()}
-        prepared = replace(
-            prepared,
-            seconds=time.perf_counter() - begin,
-            likelihood=likelihood,
-            pairs=self._share_of_pairs(network, prepared.classifier),
-        )
+        prepared = replace(prepared, seconds=time.perf_counter() - begin, likelihood=likelihood)
         initial = copy.deepcopy(network.state_dict())
         if self.folder is not None and self._accelerator.is_main_process:
             self.folder.begin(self.settings, self.about, initial, prepared.as_dict())
         return initial, prepared
 
-    def _share_of_pairs(self, network: nn.Module, classifier: str) -> float:
-        """Return the share of the steps that train on pairs.
-
-        Raises:
-            ValueError: If the user wants pairs, and there are no classes, or no features to compare.
-        """
-        settings = self.settings
-        if settings.pairs is None:
-            if not classifier or not METHODS[settings.method].draws_weights:
-                return 0.0
-            labels = labels_of(self.sets.plain).tolist()
-            return share_of_pairs(unwrap(network), settings.likelihood, labels, settings.steps)
-        if settings.pairs and settings.likelihood != "categorical":
-            raise ValueError(f"pairs={settings.pairs:g} needs classes; the task is {self._likelihood.task}")
-        if settings.pairs and not classifier:
-            raise ValueError(f"pairs={settings.pairs:g}: {type(unwrap(network)).__name__} ends with no linear layer")
-        return settings.pairs
+    def _check_pairs(self, classifier: str) -> None:
+        """Raise an error, before anything is written, if there are no classes or no features to compare."""
+        share = self.settings.pairs
+        if share and self.settings.likelihood != "categorical":
+            raise ValueError(f"pairs={share:g} needs classes; the task is {self._likelihood.task}")
+        if share and not classifier:
+            raise ValueError(f"pairs={share:g} needs a network that ends with a linear layer, its classifier")
 
     def _starter(self, network: nn.Module) -> Starter:
         settings, device = self.settings, self._accelerator.device
@@ -249,7 +231,7 @@ class TrainingRun:
         accelerator = self._accelerator
         called = accelerator.prepare_model(network) if accelerator.num_processes > 1 else network
         pairs = None
-        if steps := round(self._start.pairs * self.settings.steps):
+        if steps := round(self.settings.pairs * self.settings.steps):
             pairs = PairPhase(network.get_submodule(self._start.classifier), steps)
 
         def make_candidate(rate: float) -> Candidate:

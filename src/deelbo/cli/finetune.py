@@ -112,7 +112,7 @@ def finetune(
     batch_norm: options.BatchNorm = "auto",
     head_start: options.HeadStart = "zero",
     dropout: options.Dropout = True,
-    pairs: options.Pairs = None,
+    pairs: options.Pairs = 0.0,
     calibrate: Annotated[
         str,
         typer.Option(

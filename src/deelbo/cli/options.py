@@ -213,12 +213,11 @@ Dropout = Annotated[
     bool, typer.Option(rich_help_panel=EXPERT, help="Keep the network's dropout and drop-path active in training.")
 ]
 Pairs = Annotated[
-    float | None,
-    option(
-        "Share of the steps, at the beginning, that draws features of one class together and those of others apart; "
-        "the other steps train only the classifier. 0 trains all weights with the classifier from the beginning. If "
-        "not given, 0.75 for few texts and a sentence encoder, else 0.",
-        panel=EXPERT,
+    float,
+    typer.Option(
+        rich_help_panel=EXPERT,
+        help="Share of the steps, at the beginning, that draws features of one class together and those of others "
+        "apart; the other steps train only the classifier. 0 trains all weights with the classifier all the time.",
     ),
 ]
 RunTextColumn = Annotated[

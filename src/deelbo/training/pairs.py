@@ -7,44 +7,20 @@ With cos_ij the cosine of the features of examples i and j of a batch, the loss 
 the loss that sentence encoders know from their own training, and by which SetFit fine-tunes them. It takes the place of
 the negative log-likelihood in the objective: weights are drawn, variances and scale are learned as in other runs. In
 the second phase the loss is the negative log-likelihood, and only the classifier is trained; the learning rate follows
-its schedule once more. With few texts a classifier recognises each of them before the features have adapted, and
-training all weights with it spoils what pairs have taught: docs/choosing.md#pairs-before-classes has the numbers.
+its schedule once more. docs/choosing.md#pairs-before-classes has what was measured; it is off by default.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from deelbo.likelihoods.categorical import IGNORED
-from deelbo.models.sentences import SentenceClassifier
-
-SHARE = 0.75  # of the steps, by default; the others train the classifier
-FEW = 64  # largest mean number of examples of a class for which pairs are the default
-ENOUGH_STEPS = 100  # of fewer, too few are left for the classifier
-
-
-def share_of_pairs(network: nn.Module, likelihood: str, labels: Sequence[Any], steps: int) -> float:
-    """Return the default share of the steps that train on pairs: of few texts, with a sentence encoder; 0 otherwise.
-
-    Args:
-        network: The network, without a wrapper.
-        likelihood: Name of the likelihood.
-        labels: Labels of the training examples.
-        steps: Number of steps of the run.
-    """
-    if not isinstance(network, SentenceClassifier) or likelihood != "categorical" or steps < ENOUGH_STEPS:
-        return 0.0
-    counts = Counter(label for label in labels if label != IGNORED)
-    pairs = any(count > 1 for count in counts.values())
-    return SHARE if pairs and sum(counts.values()) <= FEW * len(counts) else 0.0
 
 
 def pair_loss(features: Tensor, labels: Tensor) -> Tensor:

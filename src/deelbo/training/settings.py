@@ -21,7 +21,7 @@ LEARNING_RATES = (0.03, 0.01, 0.003)
 SEARCHES = ("race", "grid")
 SCHEDULES = ("cosine", "linear")
 # Settings that older runs and records lack, with the only value that they could have had.
-LATER: dict[str, Any] = {"posterior": "isotropic", "draws": 1}
+LATER: dict[str, Any] = {"posterior": "isotropic", "draws": 1, "pairs": 0.0}
 # Length of training in the paper, by the kind of the inputs.
 LENGTHS = {"image": {"steps": 6000, "batch_size": 128}, "text": {"steps": 12000, "batch_size": 32}}
 
@@ -66,8 +66,7 @@ class Settings:
         dropout: Whether dropout and drop-path of the network are active in training.
         pairs: Share of the steps, at the beginning, in which features of one class are drawn together and those of
             different classes apart; the other steps train only the classifier. 0 to train all weights with the
-            classifier from the beginning. None for 0.75 where a sentence encoder learns from few texts by "de-elbo" or
-            "elbo" in at least 100 steps, and 0 otherwise.
+            classifier from the beginning.
         seed: Seed of everything random.
 
     Raises:
@@ -99,7 +98,7 @@ class Settings:
     batch_norm: str = "auto"
     head_start: str = "zero"
     dropout: bool = True
-    pairs: float | None = None
+    pairs: float = 0.0
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -156,7 +155,7 @@ class Settings:
             "weight_decay": 0 <= self.weight_decay < math.inf,
             "clip": self.clip is None or 0 < self.clip < math.inf,
             "init_scale": 0 < self.init_scale < math.inf,
-            "pairs": self.pairs is None or 0 <= self.pairs < 1,
+            "pairs": 0 <= self.pairs < 1,
             "seed": 0 <= self.seed < 2**63,
             "prior_variances": all(v > 0 for v in (self.prior_variances or {}).values()),
         }
