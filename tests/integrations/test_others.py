@@ -23,12 +23,9 @@ def _fresh():
 
 
 def recipe(word):
-    """Return the code block of the page that has a word, in a fence or indented."""
-    indented = [
-        re.sub("^    ", "", block, flags=re.MULTILINE) for block in re.findall(r"(?:^(?:    .*)?\n)+", PAGE, re.M)
-    ]
+    """Return the code block of the page that has a word."""
     fenced = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
-    (block,) = [block for block in [*fenced, *indented] if word in block]
+    (block,) = [block for block in fenced if word in block]
     return block
 
 
