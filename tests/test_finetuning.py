@@ -29,7 +29,7 @@ def test_batch_norm_with_one_example_too_many():
 def test_history_has_both_terms_and_what_was_learned():
     result = quick()
     names = {"learning_rate", "step", "epoch", "rate", "nll", "accuracy", "variance_backbone", "variance_head", "scale"}
-    assert names | {"kl", "kappa"} == set(result.history[0])
+    assert names | {"data_loss", "kl", "kappa"} == set(result.history[0])
     rows = [row for row in result.history if row["learning_rate"] == result.learning_rate]
     assert [row["step"] for row in rows] == list(range(3, 61, 3))
     assert rows[-1]["nll"] < rows[0]["nll"]

@@ -23,7 +23,7 @@ def test_every_entry_with_what_it_needs(tmp_path):
 def test_needs():
     assert needs_text(ENTRIES["fig-2"], LAPTOP) == "no data; no weights"
     assert needs_text(ENTRIES["fig-b6"], PAPER) == "News-4; hf:google-bert/bert-base-uncased"
-    assert needs_text(ENTRIES["tab-2"], PAPER) == "CIFAR-10; torchvision:resnet50, a file for PTYL"
+    assert needs_text(ENTRIES["tab-2"], PAPER) == "CIFAR-10; torchvision:resnet50@IMAGENET1K_V1, a file for PTYL"
     assert needs_text(ENTRIES["tab-1"], LAPTOP) == "no data; offline:efficientnet_lite0"
 
 

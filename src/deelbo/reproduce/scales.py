@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from deelbo.specs import ModelSpec
@@ -99,18 +100,16 @@ _PAPERS_WAY = {"head_start": "random", "scale_update": "gradient", "batch_norm":
 _RATES = {"learning_rates": (0.1, 0.01, 0.001, 0.0001), "lr_search": "grid"}
 
 
-def _papers_network(name: str) -> ModelSpec:
-    """Return a network of torchvision with the authors' weights and preprocessing (docs/fidelity.md)."""
-    return ModelSpec(f"torchvision:{name}@IMAGENET1K_V1", resize="square", normalize="training-set")
-
+# The authors' treatment of images; their weights are the first that torchvision had (docs/fidelity.md).
+_papers_network = partial(ModelSpec, resize="square", normalize="training-set")
 
 PAPER = Scale(
     name="paper",
     machine="one NVIDIA A100",
     models={
-        "ResNet-50": _papers_network("resnet50"),
-        "ViT-B/16": _papers_network("vit_b_16"),
-        "ConvNeXt-Tiny": _papers_network("convnext_tiny"),
+        "ResNet-50": _papers_network("torchvision:resnet50@IMAGENET1K_V1"),
+        "ViT-B/16": _papers_network("torchvision:vit_b_16@IMAGENET1K_V1"),
+        "ConvNeXt-Tiny": _papers_network("torchvision:convnext_tiny@IMAGENET1K_V1"),
         "BERT-base": ModelSpec("hf:google-bert/bert-base-uncased"),
     },
     num_params=NUM_PARAMS,

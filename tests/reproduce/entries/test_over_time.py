@@ -53,4 +53,4 @@ def test_claims_are_judged_at_every_place(tmp_path):
     reproduce("fig-b3", setup)
     found = json.loads((setup.out / "fig-b3.json").read_text())
     assert [claim["verdict"] for claim in found["claims"]] == ["holds partly", "holds", "holds partly"]
-    assert len(found["notes"]) == 4  # two datasets left out, what lines are, and which networks are the same
+    assert len(found["notes"]) == 5  # two datasets left out, what lines and markers are, which networks are the same
