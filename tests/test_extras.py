@@ -6,6 +6,8 @@ import sys
 
 import pytest
 
+from deelbo._extras import require
+
 pytestmark = pytest.mark.slow
 
 BLOCK = """
@@ -93,3 +95,10 @@ def test_a_missing_library_is_named_with_its_extra(said, missing, extra):
     code, error = said[missing]
     assert code != 0
     assert f'{missing} is missing: pip install "deelbo[{extra}]"' in error
+
+
+def test_deprecations_of_a_library_are_not_for_our_users(tmp_path, monkeypatch, recwarn):
+    (tmp_path / "old_fashioned.py").write_text("import warnings\nwarnings.warn('too old', FutureWarning)\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    require("old_fashioned", "rivals")
+    assert not recwarn.list

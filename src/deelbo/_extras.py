@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import warnings
 from typing import Any
 
 
@@ -17,6 +18,8 @@ def require(module: str, extra: str) -> Any:
         ModuleNotFoundError: If the library is missing; the message says how to install it.
     """
     try:
-        return importlib.import_module(module)
+        with warnings.catch_warnings():  # what a library's own imports will have to change is not for our users
+            warnings.simplefilter("ignore", FutureWarning)
+            return importlib.import_module(module)
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(f'{error.name} is missing: pip install "deelbo[{extra}]"', name=error.name) from error
