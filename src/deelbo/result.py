@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import copy
 import importlib.metadata
 import math
 import platform
-import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,15 +14,13 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
-from deelbo._extras import require
-from deelbo._files import write_json, write_tensors
+from deelbo.export import write_network
 from deelbo.likelihoods import LIKELIHOODS, Likelihood
 from deelbo.metrics import measure
 from deelbo.models import InputReader, restore_model
-from deelbo.models.weights import fold_units
 from deelbo.posteriors import DiagonalPosterior, GaussianPosterior, IsotropicPosterior
 from deelbo.run_folder import RunFolder
-from deelbo.training.batches import fetch, in_order, labels_of, network_output, to_device
+from deelbo.training.batches import in_order, labels_of, to_device
 from deelbo.training.calibration import Calibration
 from deelbo.training.predictions import predict
 from deelbo.training.settings import Settings, plain_variances
@@ -295,46 +291,8 @@ class Result:
         Raises:
             FileExistsError: If the folder is not empty.
         """
-        path = Path(path)
-        _check_empty(path)
-        network, about = self.model, self.reader.as_dict() if self.reader else None
-        if (units := self._units(self._positive(temperature))) is not None:
-            network = copy.deepcopy(network)
-            if not fold_units(network, *units, self._call_on_examples()):
-                classes = self.likelihood.scale_free
-                warnings.warn(
-                    f"the outputs of the network in {path} are "
-                    + ("not calibrated" if classes else "standardised")
-                    + ": multiply them with std and add mean, which model.json has under units, to get "
-                    + ("calibrated logits" if classes else "the targets' units"),
-                    stacklevel=2,
-                )
-                about = {**(about or {}), "units": {"mean": units[0].tolist(), "std": units[1].tolist()}}
-        if callable(save := getattr(network, "save_pretrained", None)):
-            save(path)
-            for file in self.reader.files if self.reader else ():
-                file.save_pretrained(path)
-        else:
-            write_tensors(path / "model.safetensors", dict(network.state_dict()))
-        if about is not None:
-            write_json(path / "model.json", about)
-
-    def _units(self, temperature: float) -> tuple[Tensor, Tensor] | None:
-        """Return what is added to outputs, and what they are multiplied with, for use without deelbo."""
-        if not self.likelihood.scale_free or temperature == 1:
-            return self.likelihood.units()
-        return torch.zeros(1, dtype=torch.float64), torch.tensor([1 / temperature], dtype=torch.float64)
-
-    def _call_on_examples(self) -> Callable[[nn.Module], Tensor] | None:
-        """Return what calls a network on two inputs of our own; None if the run does not know what inputs are."""
-        if self.reader is None:
-            return None
-        inputs: list[Any] = ["a", "some other text"]
-        if self.reader.image is not None:
-            image = require("PIL.Image", "vision")
-            inputs = [image.new("RGB", (self.reader.image.size,) * 2, colour) for colour in ("black", "orange")]
-        batch, _ = fetch(self.reader.unlabelled(inputs), (0, 1), next(self.model.parameters()).device)
-        return lambda network: network_output(network, batch)
+        _check_empty(Path(path))
+        write_network(Path(path), self.model, self.likelihood, self.reader, self._positive(temperature))
 
 
 @dataclass
