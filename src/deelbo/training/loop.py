@@ -246,11 +246,14 @@ class Candidate:
     def _plain_batches(self, indices: list[int]) -> Iterator[tuple[Any, Tensor]]:
         return in_order(self.plain_set, self.settings.batch_size, self.accelerator.device, indices)
 
+    def _mixed_batches(self, indices: list[int]) -> Iterator[tuple[Any, Tensor]]:
+        """Yield batches at random, since examples may be in the order of their classes."""
+        for part in even_parts(indices, self.settings.batch_size, self.settings.seed):
+            yield fetch(self.plain_set, part, self.accelerator.device)
+
     def _refresh_batch_norm(self, indices: list[int]) -> None:
         if self.batch_norm == "batch":
-            parts = even_parts(indices, self.settings.batch_size, self.settings.seed)
-            device = self.accelerator.device
-            refresh_batch_norm(self.network, (fetch(self.plain_set, part, device)[0] for part in parts))
+            refresh_batch_norm(self.network, (inputs for inputs, _ in self._mixed_batches(indices)))
 
     @torch.no_grad()
     def _log_likelihood(self, indices: list[int]) -> Tensor:
@@ -259,11 +262,7 @@ class Candidate:
         In the phase of pairs, -N times the mean loss of pairs takes its place.
         """
         total = torch.zeros((), dtype=torch.float64)
-        # Pairs need batches of several classes, and examples may be in the order of their classes.
-        parts = even_parts(indices, self.settings.batch_size, self.settings.seed) if self.pairing else None
-        device = self.accelerator.device
-        batches = self._plain_batches(indices) if parts is None else (fetch(self.plain_set, p, device) for p in parts)
-        for inputs, labels in batches:
+        for inputs, labels in self._mixed_batches(indices) if self.pairing else self._plain_batches(indices):
             with self.accelerator.autocast(), self._features() as features:
                 output = network_output(self.network, inputs)
             if self.pairing:
