@@ -122,7 +122,8 @@ def comparisons(cell: str, data: Path, out: Path) -> Iterator[tuple[str, Compari
     text = CELLS[cell].size is None
     options = Options(methods=("de-elbo",), settings=STEPS, learning_rates=RATES)
     yield "de-elbo", comparison(cell, data, out, options)
-    yield "one run", comparison(cell, data, out, Options(methods=("probe", "default"), settings=STEPS))
+    for name in ("probe", "default"):
+        yield name, comparison(cell, data, out, Options(methods=(name,), settings=STEPS))
     yield "lp-ft", comparison(cell, data, out, Options(methods=("lp-ft",), settings=STEPS, learning_rates=RATES))
     if text:
         yield "setfit", comparison(cell, data, out, Options(methods=("setfit",), settings=STEPS))
