@@ -18,6 +18,34 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell starts jobs 
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+# The mathematics of these tests holds on both paths over the weights, so they run on both.
+BOTH_PATHS = (
+    "tests/posteriors/",
+    "tests/priors/",
+    "tests/test_objective.py",
+    "tests/test_attachment.py",
+    "tests/test_state.py",
+)
+
+
+def pytest_generate_tests(metafunc):
+    if (
+        metafunc.definition.nodeid.removeprefix("tests/").startswith(BOTH_PATHS)
+        and "weight_path" not in metafunc.fixturenames
+    ):
+        only_cpu = metafunc.definition.get_closest_marker("cpu_path") is not None
+        metafunc.fixturenames.append("weight_path")
+        metafunc.parametrize("weight_path", ["cpu"] if only_cpu else ["cpu", "device"], indirect=True, scope="module")
+
+
+@pytest.fixture(scope="module")
+def weight_path(request):
+    """Which passes over the weights are taken: those of the CPU, or those of a device."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DEELBO_DEVICE_PATH", "1" if request.param == "device" else "0")
+        yield request.param
+
+
 @pytest.fixture(autouse=True)
 def _seed():
     torch.manual_seed(0)

@@ -1,15 +1,18 @@
-"""Passes over all weights of a network, in chunks: the only file that deals with devices and threads.
+"""Passes over all weights of a network on the CPU, in chunks and threads; those on other devices: `_vectors.py`.
 
 A pass runs one small function on aligned chunks of several lists of tensors (weights, saved means, gradients, ...).
 Chunks fit into the cache, so that all elementwise operations of a pass read the memory only once, and no temporary
 tensor is larger than a chunk. PyTorch runs elementwise operations on all cores, but draws noise on one; so the pass
 that draws distributes its chunks over Python threads (PyTorch releases the interpreter lock inside its operations).
+On other devices a chunk is a whole tensor, and what runs at every step takes the device path (`on_device`).
 """
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -22,12 +25,35 @@ from deelbo._seeds import GOLDEN, SEED_MASK
 
 # Numbers in a chunk. Four float32 chunks fill the L2 caches of two cores. Changing the size changes every draw.
 _CPU_CHUNK = 1 << 17
-_DEVICE_CHUNK = 1 << 24
 SMALL = 1 << 17  # number of weights below which threads cost more time than they save
 _MAX_WORKERS = min(8, os.cpu_count() or 1)  # beyond 8, the interpreter lock is the limit
 
 _workspace = threading.local()
 _pool: ThreadPoolExecutor | None = None
+
+
+def on_device(tensor: Tensor) -> bool:
+    """Return whether passes over this tensor take the device path: few operations on vectors of all weights.
+
+    So it is everywhere but on the CPU, and there with the environment variable DEELBO_DEVICE_PATH=1, for tests.
+    """
+    return tensor.device.type != "cpu" or os.environ.get("DEELBO_DEVICE_PATH") == "1"
+
+
+def scalar_dtype(device: torch.device) -> torch.dtype:
+    """Return the data type of variances, scales and sums on a device: float64 where there is one."""
+    return torch.float32 if device.type == "mps" else torch.float64
+
+
+def constants(values: Sequence[float], device: torch.device) -> Tensor:
+    """Return numbers as a vector on a device; made once, so that no step waits for a transfer."""
+    return _constants(tuple(values), device)
+
+
+@functools.lru_cache(256)
+def _constants(values: tuple[float, ...], device: torch.device) -> Tensor:
+    with torch.inference_mode(False):
+        return torch.tensor(values, dtype=scalar_dtype(device), device=device)
 
 
 def flat(tensor: Tensor) -> Tensor:
@@ -73,7 +99,7 @@ def num_chunks(tensor: Tensor) -> int:
 
 
 def _chunk_size(tensor: Tensor) -> int:
-    return _CPU_CHUNK if tensor.device.type == "cpu" else _DEVICE_CHUNK
+    return sys.maxsize if on_device(tensor) else _CPU_CHUNK
 
 
 class ChunkCache:
@@ -219,7 +245,7 @@ def buffer(like: Tensor, slot: int = 0, dtype: torch.dtype | None = None) -> Ten
     key = (like.device, dtype, slot)
     scratch = buffers.get(key)
     if scratch is None or scratch.numel() < like.numel():
-        size = _CPU_CHUNK if like.device.type == "cpu" else like.numel()
+        size = max(like.numel(), _CPU_CHUNK) if like.device.type == "cpu" else like.numel()
         with torch.inference_mode(False):
             scratch = buffers[key] = torch.empty(size, dtype=dtype, device=like.device)
     return scratch if scratch.numel() == like.numel() else scratch[: like.numel()]
@@ -283,8 +309,8 @@ def grad_chunks(parameters: Sequence[Tensor], create: bool) -> list[Tensor | Non
 
 
 def add_grad(parameter: Tensor, value: Tensor) -> None:
-    """Add a value to the gradient of a parameter, or make it the gradient if there is none."""
+    """Add a value to the gradient of a parameter, or make it the gradient if there is none: it must be a new tensor."""
     if parameter.grad is None:
-        parameter.grad = value.clone()
+        parameter.grad = value
     else:
         parameter.grad.add_(value)

@@ -244,11 +244,11 @@ class Attachment:
             )
         # A fused optimizer unscales the gradients itself, so the KL's must have the GradScaler's scale too.
         grad_scale = getattr(self.optimizer, "grad_scale", None)
-        loss_scale = 1.0 if grad_scale is None else float(grad_scale)
+        loss_scale: float | Tensor = 1.0 if grad_scale is None else grad_scale
         self.objective.add_kl_gradient(loss_scale)
         if self.max_norm is not None:
             parameters = [p for group in self.optimizer.param_groups for p in group["params"] if p.grad is not None]
-            nn.utils.clip_grad_norm_(parameters, self.max_norm * loss_scale)
+            nn.utils.clip_grad_norm_(parameters, float(self.max_norm * loss_scale))
 
     # ---- draws ----
 

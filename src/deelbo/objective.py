@@ -79,7 +79,7 @@ class DataEmphasizedELBO(nn.Module):
         """Iterate over the parameters of the posterior, which are all parameters to optimize."""
         return self.posterior.named_parameters(prefix, recurse, remove_duplicate)
 
-    def backward(self, loss_scale: float = 1.0) -> None:
+    def backward(self, loss_scale: float | Tensor = 1.0) -> None:
         """Add the gradient of KL / (kappa N) to that of the mean NLL; call it once a step, after the `sample()` block.
 
         First the posterior's scale, unless it is learned by gradient, and the learned prior variances are set to where
@@ -104,7 +104,7 @@ class DataEmphasizedELBO(nn.Module):
             )
         self.add_kl_gradient(loss_scale)
 
-    def add_kl_gradient(self, loss_scale: float) -> None:
+    def add_kl_gradient(self, loss_scale: float | Tensor) -> None:
         """Do the work of `backward` without its checks; the hooks of `attach` call it.
 
         Args:

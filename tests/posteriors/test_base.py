@@ -38,6 +38,7 @@ def test_mean_comes_back_after_an_exception(posterior_class, error):
         pass
 
 
+@pytest.mark.cpu_path
 def test_mean_comes_back_after_ctrl_c_while_drawing(monkeypatch):
     net = nn.Linear(2000, 800)
     before = copies(net)
@@ -58,6 +59,7 @@ def test_mean_comes_back_after_ctrl_c_while_drawing(monkeypatch):
     assert not posterior.sampling
 
 
+@pytest.mark.cpu_path
 def test_mean_comes_back_after_an_error_while_drawing(monkeypatch):
     net = nn.Linear(2000, 800)
     before = copies(net)
@@ -219,7 +221,7 @@ def test_complex_weights_count_twice():
             self.weight = nn.Parameter(torch.randn(3, 4, dtype=torch.complex128))
 
     net = Fourier()
-    posterior = deelbo.IsotropicPosterior(net, init_scale=0.1)
+    posterior = deelbo.IsotropicPosterior(net, init_scale=0.1, scale_update="gradient")
     assert posterior.num_params == 24
     before = copies(net)
     with posterior.sample():
@@ -330,6 +332,7 @@ def test_optimizer_step_inside_the_block_is_an_error():
     assert same(net, before)
 
 
+@pytest.mark.cpu_path
 @pytest.mark.parametrize("during", ["swap", "restore"])
 def test_ctrl_c_in_a_pass_leaves_the_mean_and_no_stuck_state(monkeypatch, during):
     from deelbo.posteriors import base

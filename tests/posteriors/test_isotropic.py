@@ -27,7 +27,7 @@ def noise_of(posterior):
 def test_gradients_of_several_samples_agree_with_autograd(hidden, samples, micro_batches, scale, accumulated):
     torch.manual_seed(hidden)
     net = Net(hidden=hidden)
-    posterior = deelbo.IsotropicPosterior(net, init_scale=scale)
+    posterior = deelbo.IsotropicPosterior(net, init_scale=scale, scale_update="gradient")
     x, y = batch()
     if accumulated:  # gradients left from before, as in gradient accumulation
         F.cross_entropy(net(x), y).backward()

@@ -5,10 +5,12 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import nn
 
 import deelbo
-from deelbo.posteriors.stationary import GROWTH, RECENT, SHRINKAGE, Curvature, ScaleTerm, stationary_scale
+from deelbo.posteriors.stationary import GROWTH, RECENT, SHRINKAGE, Curvature, VarianceLines, stationary_square
 from deelbo.priors import GaussianPrior, PriorGroup
 from shared.cases import Net, batch, copies
 from shared.covariances import low_rank
@@ -27,10 +29,16 @@ def test_the_objective_is_stationary_there(rank, learned):
         "head": PriorGroup(net.head.parameters(), variance=0.3, learned=learned),
     }
     prior, posterior = GaussianPrior(groups), deelbo.IsotropicPosterior(net, init_scale=0.1)
-    terms = []
-    prior.update_variances(posterior, terms.extend)
+    found = []
+    prior.update_variances(posterior, found.append)
     curvature = 400.0
-    best = stationary_scale(terms, curvature, 1e-6, 1e3)
+    best = (
+        stationary_square(
+            torch.tensor(0.01, dtype=torch.float64), found[0], torch.tensor(curvature, dtype=torch.float64), 9
+        )
+        .sqrt()
+        .item()
+    )
 
     def loss(scale):
         posterior.set_scale(scale)
@@ -43,17 +51,45 @@ def test_the_objective_is_stationary_there(rank, learned):
     assert loss(best) < min(loss(0.9 * best), loss(1.1 * best))
 
 
+def lines(groups):
+    """Return the lines of groups (D_g, q_g) with Sigma = I."""
+    sizes, quadratics = torch.tensor(groups, dtype=torch.float64).T
+    return VarianceLines(quadratics / sizes, torch.ones_like(sizes), sizes, int(sizes.sum()))
+
+
 def test_bounds_hold_where_the_curvature_is_negative_or_huge():
-    term = ScaleTerm(100, 100.0, 4.0, 1.0)
-    assert stationary_scale([term], -10.0, 1e-3, 0.7) == 0.7
-    assert stationary_scale([term], 1e15, 1e-3, 0.7) == 1e-3
+    square = torch.tensor(0.25, dtype=torch.float64)
+    for curvature, bound in ((-10.0, GROWTH), (1e15, 1 / SHRINKAGE)):
+        found = stationary_square(square, lines([(100, 4.0)]), torch.tensor(curvature, dtype=torch.float64))
+        assert float(found.sqrt()) == pytest.approx(0.5 * bound, rel=3e-4)
+
+
+@settings(deadline=None, max_examples=50)
+@given(
+    groups=st.lists(st.tuples(st.integers(1, 10**9), st.floats(1e-9, 1e9)), min_size=1, max_size=5),
+    curvature=st.floats(1e-9, 1e12),
+    scale=st.floats(1e-9, 1e3),
+)
+def test_the_table_finds_what_bisection_finds(groups, curvature, scale):
+    total = sum(size for size, _ in groups)
+
+    def excess(s):
+        return curvature * s + sum(size * s / (q / size + s) for size, q in groups) - total
+
+    low, high = (scale / SHRINKAGE) ** 2, (scale * GROWTH) ** 2
+    for _ in range(200):
+        middle = math.sqrt(low * high)
+        low, high = (middle, high) if excess(middle) < 0 else (low, middle)
+    arguments = (torch.tensor(value, dtype=torch.float64) for value in (scale**2, curvature))
+    found = stationary_square(next(arguments), lines(groups), next(arguments))
+    assert float(found) == pytest.approx(high, rel=1e-7)
 
 
 def test_the_average_forgets_the_beginning():
     curvature = Curvature()
     for value in [1e3] * 10 + [2.0] * 90:
-        curvature.add(value)
-    assert curvature.average == pytest.approx(2.0, rel=1e-2)
+        curvature.add(torch.tensor(value, dtype=torch.float64))
+    assert float(curvature.average) == pytest.approx(2.0, rel=1e-2)
     weights = [(1 + RECENT) / (t + RECENT) for t in range(1, 101)]
     kept = [w * math.prod(1 - later for later in weights[i + 1 :]) for i, w in enumerate(weights)]
     assert sum(kept) == pytest.approx(1)
@@ -63,9 +99,9 @@ def test_an_outlier_counts_as_a_large_usual_value():
     usual, outlier = Curvature(), Curvature()
     for curvature, value in ((usual, 20.0), (outlier, 1e9)):
         for _ in range(50):
-            curvature.add(2.0)
-        curvature.add(value)
-    assert outlier.average == pytest.approx(usual.average)
+            curvature.add(torch.tensor(2.0, dtype=torch.float64))
+        curvature.add(torch.tensor(value, dtype=torch.float64))
+    assert float(outlier.average) == pytest.approx(float(usual.average))
 
 
 def test_one_step_is_the_formula():
@@ -82,9 +118,9 @@ def test_one_step_is_the_formula():
     trace = sum(float((g * noise).sum()) for g, noise in pairs) / 0.1**2
     objective.backward()
     d_head = sum(p.numel() for p in net.head.parameters())
-    terms = [ScaleTerm(posterior.num_params - d_head, posterior.num_params - d_head, 0.0, 1.0)]
-    terms.append(ScaleTerm(d_head, d_head, squares, 1.0))
-    expected = stationary_scale(terms, objective.kappa * 12 * trace, 0.1 / SHRINKAGE, 0.1 * GROWTH)
+    equation = lines([(posterior.num_params - d_head, 0.0), (d_head, squares)])
+    curvature = torch.tensor(objective.kappa * 12 * trace)
+    expected = stationary_square(torch.tensor(0.01, dtype=torch.float64), equation, curvature).sqrt().item()
     assert posterior.scale.item() == pytest.approx(expected, rel=1e-8)
     assert posterior.raw_scale.grad is None  # so that the optimizer leaves it alone
     assert prior.variances["head"] == pytest.approx(expected**2 + squares / d_head, rel=1e-8)
@@ -112,7 +148,7 @@ def test_an_infinite_gradient_changes_nothing():
         (math.inf * F.cross_entropy(net(x), y)).backward()
     objective.backward()
     assert posterior.scale.item() == pytest.approx(0.1, rel=1e-12)
-    assert posterior.curvature == Curvature()
+    assert posterior.curvature.state() == Curvature().state()
 
 
 @pytest.mark.slow

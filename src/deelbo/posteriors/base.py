@@ -20,8 +20,9 @@ from deelbo import _distributed
 from deelbo._modules import check_memory, check_replicated, select, trainable
 from deelbo._registry import Registry
 from deelbo._seeds import mix
-from deelbo._weight_passes import ChunkCache, buffer, grad_chunks, over_chunks
-from deelbo.posteriors.stationary import GROWTH, SHRINKAGE, Curvature, ScaleTerm, stationary_scale
+from deelbo._vectors import LayoutCache, empty_like, uninterrupted
+from deelbo._weight_passes import ChunkCache, buffer, grad_chunks, on_device, over_chunks
+from deelbo.posteriors.stationary import Curvature, VarianceLines, stationary_square
 
 if TYPE_CHECKING:
     from deelbo.attachment import Attachment
@@ -106,8 +107,9 @@ class GaussianPosterior(nn.Module, ABC):
         self.finished = False  # whether objective.backward() has been called since the last draw
         self._marks: list[tuple[int, int] | None] = []  # state of the gradients when the draw began
         self._saved: list[Tensor] = []
+        self._saved_vectors: list[Tensor] = []  # the memory of `_saved`, on the device path
         self._kept = bytearray()
-        self._weight_cache, self._saved_cache = ChunkCache(), ChunkCache()
+        self._weight_cache, self._saved_cache, self._layouts = ChunkCache(), ChunkCache(), LayoutCache()
         self._room_for: list[Tensor] | None = None
         self._make_scale(inverse_softplus(init_scale))
 
@@ -150,9 +152,9 @@ class GaussianPosterior(nn.Module, ABC):
 
     def get_extra_state(self) -> Tensor:
         """Return seed, number of draws and average curvature, for `state_dict`; the network's own has the means."""
-        curvature = self.curvature
-        bits = torch.tensor([curvature.average, curvature.magnitude], dtype=torch.float64).view(torch.int64)
-        return torch.cat([torch.tensor([self.seed, self.draws]), bits, torch.tensor([curvature.steps])])
+        average, magnitude, steps = self.curvature.state()
+        bits = torch.tensor([average, magnitude], dtype=torch.float64).view(torch.int64)
+        return torch.cat([torch.tensor([self.seed, self.draws]), bits, torch.tensor([steps])])
 
     def set_extra_state(self, state: Tensor) -> None:
         """Restore seed, number of draws and average curvature from a `state_dict`."""
@@ -240,10 +242,11 @@ class GaussianPosterior(nn.Module, ABC):
     def _start_scale_gradient(self, weights: list[Tensor], saved: list[Tensor]) -> None:
         scales = self.scale_parameters()
         fresh = self.finished or not any(self._marks)
-        if fresh or not all(raw.grad is None or bool(raw.grad.isfinite().all()) for raw in scales):
-            # A new step, or one that a GradScaler has skipped: clear what model.zero_grad() does not clear.
-            for raw in scales:
+        for raw in scales:  # of a new step, or one that a GradScaler has skipped: what model.zero_grad() does not clear
+            if fresh:
                 raw.grad = None
+            elif raw.grad is not None:
+                raw.grad.masked_fill_(~raw.grad.isfinite().all(), 0)
         if not fresh:
             # What was accumulated before this draw is not its gradient: subtract now what end() will add.
             self._collect(-1.0, weights, saved, restore=False)
@@ -271,7 +274,7 @@ class GaussianPosterior(nn.Module, ABC):
             try:
                 if not restored:
                     kept = [k for k, done in enumerate(self._kept) if done]
-                    over_chunks(_restore, [weights[k] for k in kept], [saved[k] for k in kept], workers=True)
+                    self._copy([weights[k] for k in kept], [saved[k] for k in kept])
             finally:  # the pass has finished, even if a Ctrl-C follows it
                 self._open = None
                 torch.clear_autocast_cache()
@@ -294,10 +297,17 @@ class GaussianPosterior(nn.Module, ABC):
             weight.copy_(saved)
             saved.copy_(scratch)
 
+        weights, saved = self._weight_cache(self._random), self._saved_cache(self._saved)
         # The draw is back before autograd looks again, so a pending backward pass stays valid.
         with torch.autograd._unsafe_preserve_version_counter(tuple(self._random)):
             try:
-                over_chunks(task, self._weight_cache(self._random), self._saved_cache(self._saved), workers=True)
+                if on_device(self._random[0]):
+                    with uninterrupted():
+                        drawn = self._layouts(weights).gather(weights)
+                        torch._foreach_copy_(weights, saved)
+                        torch._foreach_copy_(self._saved_vectors, drawn)
+                else:
+                    over_chunks(task, weights, saved, workers=True)
             finally:  # the pass has finished, even if a Ctrl-C follows it
                 self._swapped = not self._swapped
                 torch.clear_autocast_cache()
@@ -320,10 +330,21 @@ class GaussianPosterior(nn.Module, ABC):
             raise RuntimeError(f'parameter "{new[0]}" became trainable after the posterior was made: make a new one')
         weights = self._weight_cache(self._random)
         if weights is not self._room_for:  # the first time, and whenever a weight has moved
-            with torch.inference_mode(False):
-                self._saved = [torch.empty_like(p, requires_grad=False) for p in self._random]
+            if on_device(self._random[0]):
+                self._saved_vectors, self._saved = empty_like(self._random)
+            else:
+                with torch.inference_mode(False):
+                    self._saved = [torch.empty_like(p, requires_grad=False) for p in self._random]
             self._room_for = weights
         return weights
+
+    def _copy(self, weights: list[Tensor], saved: list[Tensor]) -> None:
+        """Write saved means back into weights."""
+        if on_device(self._random[0]) and weights:
+            with uninterrupted():
+                torch._foreach_copy_(weights, saved)
+        else:
+            over_chunks(_restore, weights, saved, workers=True)
 
     def _grads(self) -> list[Tensor | None]:
         return grad_chunks(self._random, create=False)
@@ -336,8 +357,13 @@ class GaussianPosterior(nn.Module, ABC):
 
     @property
     @abstractmethod
+    def square(self) -> Tensor:
+        """The typical scale squared, on the device of the weights."""
+
+    @property
     def typical_scale(self) -> float:
         """The scale as one number: the geometric mean, if there are several."""
+        return math.sqrt(float(self.square))
 
     @abstractmethod
     def multiply_scale(self, factor: float) -> None:
@@ -364,34 +390,34 @@ class GaussianPosterior(nn.Module, ABC):
         """Return tr(Sigma_g^-1 S), where S is the covariance of q over the weights of the group."""
 
     @abstractmethod
-    def unit_trace(self, group: PriorGroup) -> float:
-        """Return tr(Sigma_g^-1 S) of the group as it would be if `typical_scale` were 1."""
+    def unit_traces(self, groups: Sequence[PriorGroup]) -> list[float]:
+        """Return tr(Sigma_g^-1 S) of each group as it would be if `typical_scale` were 1."""
 
     @abstractmethod
-    def update_scale(self, terms: Sequence[ScaleTerm], emphasis: float, loss_scale: float) -> None:
+    def update_scale(self, lines: VarianceLines, emphasis: float, loss_scale: float | Tensor) -> None:
         """Set the scale, or the common factor of several, to where the objective is stationary in it.
 
         Args:
-            terms: What each group of the prior contributes.
+            lines: The best prior variances as functions of the squared scale.
             emphasis: kappa N.
             loss_scale: Factor by which the gradients are multiplied at this time.
         """
 
-    def _stationary_scale(self, trace: float, scale: float, terms: Sequence[ScaleTerm], emphasis: float) -> float:
-        """Return the stationary value of the typical scale, near its present one.
+    def _stationary_square(self, square: Tensor, slope: Tensor, lines: VarianceLines, emphasis: float) -> Tensor:
+        """Return the stationary value of the squared scale, near its present one.
 
         Args:
-            trace: h, the slope of the loss in scale^2, from the gradients of this step.
-            scale: The present typical scale.
-            terms: What each group of the prior contributes.
+            square: The present value.
+            slope: h, the slope of the loss in scale^2, from the gradients of this step.
+            lines: The best prior variances as functions of the squared scale.
             emphasis: kappa N.
         """
-        self.curvature.add(trace)
-        bounds = max(scale / SHRINKAGE, 1e-12), min(scale * GROWTH, 1e12)
-        return stationary_scale(terms, emphasis * self.curvature.average, *bounds)
+        finite = self.curvature.add(slope)
+        found = stationary_square(square, lines, emphasis * self.curvature.average)
+        return torch.where(finite, found, square)  # unchanged in a step that a GradScaler will skip
 
     @abstractmethod
-    def add_kl_gradient(self, groups: Iterable[PriorGroup], weight: float) -> None:
+    def add_kl_gradient(self, groups: Iterable[PriorGroup], weight: float | Tensor) -> None:
         """Add weight * d KL / d scale to the gradient of the scale."""
 
 

@@ -21,7 +21,7 @@ from deelbo._weight_passes import (
     sum_of_squares,
 )
 from deelbo.posteriors.base import POSTERIORS, GaussianPosterior
-from deelbo.posteriors.stationary import ScaleTerm
+from deelbo.posteriors.stationary import VarianceLines
 
 if TYPE_CHECKING:
     from deelbo.priors.gaussian import PriorGroup
@@ -83,13 +83,13 @@ class DiagonalPosterior(GaussianPosterior):
             raw.copy_(wide + torch.log(-torch.expm1(-wide)))  # the inverse of softplus
 
     @property
-    def typical_scale(self) -> float:
-        """The geometric mean of the scales."""
+    def square(self) -> Tensor:
+        """The square of the geometric mean of the scales."""
 
         def task(k: int, raw: Tensor) -> Tensor:
             return _softplus(raw).log_().sum(dtype=torch.float64)
 
-        return math.exp(float(over_chunks(task, self._raw())) / self.num_params)
+        return torch.exp(2 * over_chunks(task, self._raw()) / self.num_params).to(self.device)
 
     def multiply_scale(self, factor: float) -> None:
         """Multiply every scale with a number."""
@@ -125,35 +125,35 @@ class DiagonalPosterior(GaussianPosterior):
 
         return float(over_chunks(task, self._raw(group.weights), group.inverse_diagonal()))
 
-    def unit_trace(self, group: PriorGroup) -> float:
-        """Return tr(Sigma_g^-1 S) / typical_scale^2."""
-        return self.trace(group) / self.typical_scale**2
+    def unit_traces(self, groups: Sequence[PriorGroup]) -> list[float]:
+        """Return tr(Sigma_g^-1 S) / typical_scale^2 of each group."""
+        square = float(self.square)
+        return [self.trace(group) / square for group in groups]
 
-    def update_scale(self, terms: Sequence[ScaleTerm], emphasis: float, loss_scale: float) -> None:
+    def update_scale(self, lines: VarianceLines, emphasis: float, loss_scale: float | Tensor) -> None:
         """Multiply all scales with the number at which the objective is stationary; nothing if learned by gradient.
 
         The slope of the loss in typical_scale^2 is h = <gradient, noise> / typical_scale^2, as in an isotropic
         posterior: with theta = mean + typical_scale * r * eps, the ratios r only change the noise.
 
         Args:
-            terms: What each group of the prior contributes.
+            lines: The best prior variances as functions of the squared scale.
             emphasis: kappa N.
             loss_scale: Factor by which the gradients are multiplied at this time.
         """
-        if self.scale_update == "gradient":
-            return
 
         def task(k: int, raw: Tensor, grad: Tensor) -> Tensor:  # <gradient, noise>, from gradient * eps * sigmoid(raw)
             return (grad.double() * _softplus(raw) / torch.sigmoid(raw)).sum()
 
-        inner_product = float(over_chunks(task, self._raw(), grad_chunks(list(self.raw_scale), create=True)))
-        scale = self.typical_scale
-        trace = inner_product / (scale**2 * loss_scale)
-        if math.isfinite(trace):  # else a GradScaler will skip this step
-            self.multiply_scale(self._stationary_scale(trace, scale, terms, emphasis) / scale)
+        inner_product = over_chunks(task, self._raw(), grad_chunks(list(self.raw_scale), create=True))
+        square = self.square
+        slope = inner_product.to(square) / (square * loss_scale)
+        if math.isfinite(slope):  # else a GradScaler will skip this step
+            self.multiply_scale(math.sqrt(self._stationary_square(square, slope, lines, emphasis) / square))
 
-    def add_kl_gradient(self, groups: Iterable[PriorGroup], weight: float) -> None:
+    def add_kl_gradient(self, groups: Iterable[PriorGroup], weight: float | Tensor) -> None:
         """Add weight * dKL/dscale to its gradient; dKL/dscale_i = scale_i (Sigma_g^-1)_ii / v_g - 1 / scale_i."""
+        weight = float(weight)
         for group in groups:
             variance = group.variance
 

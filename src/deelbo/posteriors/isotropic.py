@@ -10,12 +10,25 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from deelbo._weight_passes import SMALL, add_grad, buffer, over_chunks, standard_normal, sum_of_squares
+from deelbo._vectors import uninterrupted
+from deelbo._weight_passes import (
+    SMALL,
+    add_grad,
+    buffer,
+    on_device,
+    over_chunks,
+    scalar_dtype,
+    standard_normal,
+    sum_of_squares,
+)
 from deelbo.posteriors.base import POSTERIORS, GaussianPosterior, inverse_softplus
-from deelbo.posteriors.stationary import ScaleTerm
+from deelbo.posteriors.stationary import VarianceLines
 
 if TYPE_CHECKING:
     from deelbo.priors.gaussian import PriorGroup
+
+
+BOUNDS = (1e-12, 500.0)  # of a scale in closed form
 
 
 @POSTERIORS.register("isotropic", "one scale for all weights")
@@ -24,8 +37,9 @@ class IsotropicPosterior(GaussianPosterior):
 
     With theta = mean + scale * eps and eps ~ N(0, I), the reparameterised gradients of a loss are  d loss / d mean = g
     and  d loss / d scale = g . eps,  where g is the gradient at the draw. The scale is stored through softplus, and
-    `objective.backward()` sets it to where the objective is stationary in it (see `posteriors/stationary.py`); the
-    optimizer then finds no gradient of it. With scale_update="gradient", the paper's way, the optimizer moves it.
+    `objective.backward()` sets it to where the objective is stationary in it (see `posteriors/stationary.py`); until
+    then its `.grad` holds  d loss / d log scale = g . (draw - mean),  and the optimizer finds none. With
+    scale_update="gradient", the paper's way, it holds the gradient of `raw_scale`, and the optimizer moves it.
 
     Args:
         model: Network whose trainable parameters become random: bare, compiled, or wrapped for data parallelism.
@@ -72,6 +86,9 @@ class IsotropicPosterior(GaussianPosterior):
         first = self._random[0]
         dtype = torch.zeros((), dtype=first.dtype).real.dtype
         self.raw_scale = nn.Parameter(torch.tensor(raw, dtype=dtype, device=first.device))
+        # Scale and scale^2, and the state of `raw_scale` that they belong to.
+        self._kept_moments = torch.empty(2, dtype=scalar_dtype(first.device), device=first.device)
+        self._moments_of: tuple[int, int] | None = None
 
     @property
     def scale_in_closed_form(self) -> bool:
@@ -95,22 +112,48 @@ class IsotropicPosterior(GaussianPosterior):
         """
         self.raw_scale.fill_(inverse_softplus(value))
 
-    @property
-    def typical_scale(self) -> float:
-        """The scale as a number."""
-        return self.scale.item()
-
     def multiply_scale(self, factor: float) -> None:
         """Multiply the scale with a number."""
         self.set_scale(factor * self.typical_scale)
 
-    def _sigma(self) -> float:
-        """Return the scale in float64, as at least the smallest positive number so that 1/scale exists."""
-        return max(float(F.softplus(self.raw_scale.detach().double())), math.ulp(0.0))
+    def _moments(self) -> Tensor:
+        """Return scale and scale^2 in float64 on the device of the weights, updated in place for CUDA graphs."""
+        raw = self.raw_scale
+        if (raw._version, raw.data_ptr()) != self._moments_of:  # changed by the optimizer, a saved state or the user
+            with torch.inference_mode(False), torch.no_grad():
+                wide = raw.to(self.device, scalar_dtype(self.device))
+                sigma = F.softplus(wide).clamp_(min=torch.finfo(wide.dtype).tiny)
+                self._set_moments(torch.stack([sigma, sigma.square()]))
+        return self._kept_moments
+
+    def _set_moments(self, moments: Tensor) -> None:
+        if self._kept_moments.device == moments.device:
+            self._kept_moments.copy_(moments)
+        else:
+            self._kept_moments = moments
+        self._moments_of = self.raw_scale._version, self.raw_scale.data_ptr()
+
+    def _sigma(self) -> Tensor:
+        """Return the scale in float64, on the device of the weights, as at least the smallest positive number."""
+        return self._moments()[0]
+
+    @property
+    def square(self) -> Tensor:
+        """The squared scale, on the device of the weights."""
+        return self._moments()[1]
+
+    def get_extra_state(self) -> Tensor:
+        """Return the base class's state, and scale and scale^2 to the last bit, which `raw_scale` has rounded."""
+        return torch.cat([super().get_extra_state(), self._moments().to("cpu", torch.float64).view(torch.int64)])
+
+    def set_extra_state(self, state: Tensor) -> None:
+        """Restore what `get_extra_state` returned."""
+        super().set_extra_state(state[:-2])
+        self._set_moments(state[-2:].cpu().view(torch.float64).to(self.device, scalar_dtype(self.device)))
 
     def log_prob(self) -> Tensor:
         """Return log q(theta) = -D/2 log(2 pi scale^2) - |theta - mean|^2 / (2 scale^2) at the current weights."""
-        variance = self._sigma() ** 2
+        variance = float(self.square)
         squares = 0.0
         if self.sampling and not self._swapped:
             weights, saved = self._weight_cache(self._random), self._saved_cache(self._saved)
@@ -124,43 +167,50 @@ class IsotropicPosterior(GaussianPosterior):
 
     def trace(self, group: PriorGroup) -> float:
         """Return tr(Sigma_g^-1 S) = scale^2 tr(Sigma_g^-1)."""
-        return self._sigma() ** 2 * group.trace_inverse
+        return float(self.square) * group.trace_inverse
 
-    def unit_trace(self, group: PriorGroup) -> float:
-        """Return tr(Sigma_g^-1)."""
-        return group.trace_inverse
+    def unit_traces(self, groups: Sequence[PriorGroup]) -> list[float]:
+        """Return tr(Sigma_g^-1) of each group."""
+        return [group.trace_inverse for group in groups]
 
-    def add_kl_gradient(self, groups: Iterable[PriorGroup], weight: float) -> None:
+    def add_kl_gradient(self, groups: Iterable[PriorGroup], weight: float | Tensor) -> None:
         """Add weight * dKL/dscale to its gradient; dKL/dscale = scale * sum_g tr(Sigma_g^-1) / v_g - D / scale."""
         if self.scale_update == "closed-form":
             return
         scale = self._sigma()
-        precision = sum(group.trace_inverse / group.variance for group in groups)
+        precision = sum((group.trace_inverse / group.variance_tensor.to(scale) for group in groups), 0 * scale)
         self._add_scale_gradient(weight * (scale * precision - self.num_params / scale))
 
-    def _add_scale_gradient(self, value: float) -> None:
+    def _add_scale_gradient(self, value: Tensor) -> None:
         slope = torch.sigmoid(self.raw_scale.detach().double())  # d softplus(u) / du
-        add_grad(self.raw_scale, (value * slope).to(self.raw_scale.dtype))
+        add_grad(self.raw_scale, (value * slope).to(self.raw_scale))
 
-    def update_scale(self, terms: Sequence[ScaleTerm], emphasis: float, loss_scale: float) -> None:
+    @torch.no_grad()
+    def update_scale(self, lines: VarianceLines, emphasis: float, loss_scale: float | Tensor) -> None:
         """Set the scale to its stationary value and drop its gradient; nothing if it is learned by gradient.
 
         Args:
-            terms: What each group of the prior contributes.
+            lines: The best prior variances as functions of the squared scale.
             emphasis: kappa N.
             loss_scale: Factor by which the gradients are multiplied at this time.
         """
-        if self.scale_update == "gradient":
-            return
         grad, self.raw_scale.grad = self.raw_scale.grad, None
-        scale, slope = self._sigma(), torch.sigmoid(self.raw_scale.detach().double())
-        trace = float(grad.double() / (slope * scale * loss_scale)) if grad is not None else math.nan
-        if not math.isfinite(trace):  # a GradScaler will skip this step
+        if grad is None:
             return
-        self.set_scale(self._stationary_scale(trace, scale, terms, emphasis))
+        square = self.square
+        slope = grad.to(square.device) / (
+            square if isinstance(loss_scale, float) and loss_scale == 1 else square * loss_scale
+        )
+        sigma = self._sigma()
+        torch.clamp(self._stationary_square(square, slope, lines, emphasis).sqrt_(), *BOUNDS, out=sigma)
+        torch.log(sigma.expm1(), out=self.raw_scale.detach())  # the inverse of softplus
+        self._sigma_state = self.raw_scale._version, self.raw_scale.data_ptr()
 
     def _perturb(self, key: int, weights: list[Tensor], saved: list[Tensor], kept: bytearray) -> None:
-        scale = self._sigma()
+        if on_device(self._random[0]):
+            self._perturb_vectors(key, weights, saved, kept)
+            return
+        scale = float(self._sigma())
 
         def task(k: int, weight: Tensor, mean: Tensor) -> None:
             mean.copy_(weight)
@@ -169,7 +219,31 @@ class IsotropicPosterior(GaussianPosterior):
 
         over_chunks(task, weights, saved, workers=self.num_params > SMALL)
 
+    @torch.no_grad()
+    def _perturb_vectors(self, key: int, weights: list[Tensor], saved: list[Tensor], kept: bytearray) -> None:
+        layout, scale = self._layouts(weights), self._sigma()
+        noise = [vector.mul_(scale.to(vector.device)) for vector in layout.noise(key)]
+        with uninterrupted():
+            torch._foreach_copy_(saved, weights)
+            kept[:] = b"\1" * len(kept)
+            torch._foreach_add_(weights, layout.split(noise))
+
     def _collect(self, sign: float, weights: list[Tensor], saved: list[Tensor], restore: bool) -> None:
+        """Add the inner product of gradient and noise, which is d loss / d log scale, to the gradient of the scale.
+
+        For a scale in closed form it is kept as it is; by gradient, it becomes d loss / d raw_scale.
+        """
+        if on_device(self._random[0]):
+            product = self._inner_product_of_vectors(weights, saved, restore)
+        else:
+            product = self._inner_product(weights, saved, restore).to(self.device)
+        product = sign * product if sign != 1 else product
+        if self.scale_update == "gradient":
+            self._add_scale_gradient(product / self._sigma())
+        else:
+            add_grad(self.raw_scale, product.to(self.raw_scale))
+
+    def _inner_product(self, weights: list[Tensor], saved: list[Tensor], restore: bool) -> Tensor:
         def task(k: int, weight: Tensor, mean: Tensor, grad: Tensor | None) -> Tensor | None:
             product = None
             if grad is not None:
@@ -179,8 +253,17 @@ class IsotropicPosterior(GaussianPosterior):
                 weight.copy_(mean)
             return product
 
-        inner_product = float(over_chunks(task, weights, saved, self._grads()))
-        self._add_scale_gradient(sign * inner_product / self._sigma())
+        return over_chunks(task, weights, saved, self._grads())
+
+    @torch.no_grad()
+    def _inner_product_of_vectors(self, weights: list[Tensor], saved: list[Tensor], restore: bool) -> Tensor:
+        layout = self._layouts(weights)
+        grads = [torch.zeros_like(w) if g is None else g for g, w in zip(self._grads(), weights, strict=True)]
+        noise = [w.sub_(mean) for w, mean in zip(layout.gather(weights), self._saved_vectors, strict=True)]
+        products = [torch.dot(eps, g) for eps, g in zip(noise, layout.gather(grads), strict=True)]
+        if restore:
+            self._copy(weights, saved)
+        return sum((product.to(products[0]) for product in products[1:]), products[0])
 
 
 def _squared_difference(k: int, weight: Tensor, mean: Tensor) -> Tensor:

@@ -12,17 +12,20 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from deelbo._vectors import Layout, Rows
 from deelbo._weight_passes import TensorList, buffer, over_chunks, split, sum_of_squares, wide
 
 Chunks = Sequence[Tensor]
 OptionalChunks = Sequence[Tensor | None]
+Quadratic = tuple[Tensor, Tensor | None]
 
 
 class Covariance(nn.Module, ABC):
     """Covariance matrix Sigma over the F weights of a prior group.
 
     In the methods, `weights` are the parameters of the group and `chunks` their flat chunks, `mean` are the chunks of
-    the prior mean (None for zeros), d = weights - mean, and `reuse` is the second result of `quadratic`.
+    the prior mean (None for zeros), d = weights - mean, and `reuse` is the second result of `quadratic`. On the device
+    path d comes in vectors, and `precision_times` serves for both the quadratic form and its gradient.
     """
 
     @abstractmethod
@@ -42,7 +45,13 @@ class Covariance(nn.Module, ABC):
         """Return a (flat, or one number) and B^T [K, size] of Sigma^-1 = diag(a) - B B^T, for one weight."""
 
     @abstractmethod
-    def quadratic(self, weights: Sequence[Tensor], chunks: Chunks, mean: OptionalChunks) -> tuple[float, Tensor | None]:
+    def precision_times(self, vectors: list[Tensor], weights: Sequence[Tensor], layout: Layout) -> list[Tensor]:
+        """Return Sigma^-1 d, where d has the given vectors in the layout of the weights."""
+
+    @abstractmethod
+    def quadratic(
+        self, weights: Sequence[Tensor], chunks: Chunks, mean: OptionalChunks
+    ) -> tuple[Tensor, Tensor | None]:
         """Return d^T Sigma^-1 d, and intermediate results that `add_gradient` can reuse at the same weights."""
 
     @abstractmethod
@@ -83,9 +92,15 @@ class Identity(Covariance):
         """Return a = 1 and an empty B^T."""
         return torch.ones((), dtype=weight.dtype, device=weight.device), weight.new_empty(0, weight.numel())
 
-    def quadratic(self, weights: Sequence[Tensor], chunks: Chunks, mean: OptionalChunks) -> tuple[float, Tensor | None]:
+    def precision_times(self, vectors: list[Tensor], weights: Sequence[Tensor], layout: Layout) -> list[Tensor]:
+        """Return d itself."""
+        return vectors
+
+    def quadratic(
+        self, weights: Sequence[Tensor], chunks: Chunks, mean: OptionalChunks
+    ) -> tuple[Tensor, Tensor | None]:
         """Return d^T d = |d|^2, and nothing to reuse."""
-        return float(over_chunks(lambda k, w, m: sum_of_squares(deviation(w, m)), chunks, mean)), None
+        return over_chunks(lambda k, w, m: sum_of_squares(deviation(w, m)), chunks, mean), None
 
     def add_gradient(
         self,
@@ -132,6 +147,7 @@ class DiagonalPlusLowRank(Covariance):
             raise ValueError("the diagonal of a covariance must be positive and finite: add a larger constant to it")
         self.inverse = TensorList([a.reciprocal() for a in diagonal])
         self.factors = nn.ModuleList(TensorList([u.clone() for u in column]) for column in factors)
+        self._inverse_row, self._factor_rows = Rows([self.inverse]), Rows(list(self.factors))  # type: ignore[arg-type]
         self._factorise()
         self.register_load_state_dict_post_hook(lambda module, keys: module._factorise())
 
@@ -152,6 +168,7 @@ class DiagonalPlusLowRank(Covariance):
                 inner += (scaled @ u.T).cpu()  # U^T A^-1 U
                 outer += (scaled @ scaled.T).cpu()  # U^T A^-2 U
         self._cholesky = torch.linalg.cholesky(inner)
+        self._kept_inverse: Tensor | None = None
         if rank:
             trace -= float(torch.cholesky_solve(outer, self._cholesky).trace())
             log_det += 2 * float(self._cholesky.diagonal().log().sum())
@@ -188,7 +205,29 @@ class DiagonalPlusLowRank(Covariance):
         scaled = torch.stack(columns) * inverse
         return inverse, torch.linalg.solve_triangular(self._cholesky.to(scaled), scaled, upper=False)
 
-    def quadratic(self, weights: Sequence[Tensor], chunks: Chunks, mean: OptionalChunks) -> tuple[float, Tensor | None]:
+    def precision_times(self, vectors: list[Tensor], weights: Sequence[Tensor], layout: Layout) -> list[Tensor]:
+        """Return A^-1 (d - U t)."""
+        inverses = [matrix[0] for matrix in self._inverse_row(weights, layout)]
+        if not len(self.factors):
+            return [a * d for a, d in zip(inverses, vectors, strict=True)]
+        factors = self._factor_rows(weights, layout)
+        parts = list(zip(inverses, factors, vectors, strict=True))
+        projections = [u @ (a * d) for a, u, d in parts]
+        projection = sum((p.to(projections[0]) for p in projections[1:]), projections[0])
+        t = self._inner_inverse(projection) @ projection
+        return [a * torch.addmv(d, u.T, t.to(d), alpha=-1) for a, u, d in parts]
+
+    def _inner_inverse(self, like: Tensor) -> Tensor:
+        """Return M^-1 on the device and in the dtype of a tensor."""
+        kept = self._kept_inverse
+        if kept is None or kept.device != like.device or kept.dtype != like.dtype:
+            with torch.inference_mode(False):
+                kept = self._kept_inverse = torch.cholesky_inverse(self._cholesky).to(like)
+        return kept
+
+    def quadratic(
+        self, weights: Sequence[Tensor], chunks: Chunks, mean: OptionalChunks
+    ) -> tuple[Tensor, Tensor | None]:
         """Return d^T Sigma^-1 d, and t for `add_gradient`."""
 
         def task(k: int, w: Tensor, m: Tensor | None, inverse: Tensor, *columns: Tensor) -> Tensor:
@@ -200,7 +239,7 @@ class DiagonalPlusLowRank(Covariance):
         sums = over_chunks(task, chunks, mean, self.inverse.chunks(weights), *self._columns(weights))
         projection = sums[1:]
         t = torch.cholesky_solve(projection[:, None], self._cholesky)[:, 0]
-        return float(sums[0] - projection @ t), t
+        return sums[0] - projection @ t, t
 
     def add_gradient(
         self,

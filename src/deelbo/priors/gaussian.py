@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
-from deelbo._weight_passes import ChunkCache, TensorList, grad_chunks
-from deelbo.posteriors.stationary import ScaleTerm
+from deelbo._vectors import LayoutCache, Rows
+from deelbo._weight_passes import ChunkCache, TensorList, constants, grad_chunks, on_device, scalar_dtype
+from deelbo.posteriors.stationary import VarianceLines
 from deelbo.priors.covariance import Covariance, Identity, OptionalChunks
 
 if TYPE_CHECKING:
     from deelbo.posteriors import GaussianPosterior
 
 Parameters = Mapping[str, nn.Parameter] | Iterable[nn.Parameter]
+Reusable = Any  # what `quadratic` has computed and `add_gradient` can use: a matter of the path and the covariance
 
 
 class PriorGroup(nn.Module):
@@ -64,8 +66,9 @@ class PriorGroup(nn.Module):
         self.learned = learned
         self.mean = None if mean is None else TensorList(shaped_like(self.weights, mean, "mean"))
         self.covariance = Identity() if covariance is None else covariance
-        self.variance = _positive(variance)  # a Python float, so that it stays float64 on every device
-        self._cache = ChunkCache()
+        self.variance = variance
+        self._cache, self._layouts = ChunkCache(), LayoutCache()
+        self._mean_row = None if self.mean is None else Rows([self.mean])
         self._inverse_diagonal: tuple[list[Tensor], OptionalChunks] | None = None
 
     def get_extra_state(self) -> Tensor:
@@ -74,8 +77,20 @@ class PriorGroup(nn.Module):
 
     def set_extra_state(self, state: Tensor) -> None:
         """Restore the variance from a `state_dict`."""
-        self.variance = _positive(float(state))
+        self.variance = float(state)
         self._inverse_diagonal = None
+
+    @property
+    def variance(self) -> float:
+        """The variance v_g, read from the device of the weights."""
+        return float(self.variance_tensor)
+
+    @variance.setter
+    def variance(self, value: float) -> None:
+        if not value > 0:
+            raise ValueError(f"a prior variance must be positive (infinity for a flat prior), not {value}")
+        # Not a buffer, so that it stays float64 when a network becomes float32.
+        self.variance_tensor = torch.tensor(float(value), dtype=torch.float64)
 
     @property
     def num_params(self) -> int:
@@ -94,14 +109,28 @@ class PriorGroup(nn.Module):
             self._inverse_diagonal = chunks, self.covariance.inverse_diagonal(self.weights, chunks)
         return self._inverse_diagonal[1]
 
-    def quadratic(self) -> tuple[float, Tensor | None]:
+    def quadratic(self) -> tuple[Tensor, Reusable]:
         """Return (theta - mean)^T Sigma_g^-1 (theta - mean) at the current weights, and parts for `add_gradient`."""
-        return self.covariance.quadratic(self.weights, self._chunks(), self._mean_chunks())
+        if not on_device(self.weights[0]):
+            return self.covariance.quadratic(self.weights, self._chunks(), self._mean_chunks())
+        moves = self._moves()
+        pulls = self.covariance.precision_times(moves, self.weights, self._layouts(self._chunks()))
+        first, *others = (_inner_product(d, pull) for d, pull in zip(moves, pulls, strict=True))
+        return sum((other.to(first) for other in others), first), pulls
+
+    def _moves(self) -> list[Tensor]:
+        """Return theta - mean in vectors, on the device path."""
+        layout = self._layouts(self._chunks())
+        vectors = layout.gather(self._chunks())
+        if self._mean_row is not None:
+            for vector, matrix in zip(vectors, self._mean_row(self.weights, layout), strict=True):
+                vector.sub_(matrix[0])
+        return vectors
 
     def log_prob(self) -> float:
         """Return log N(theta_g | mean_g, v_g Sigma_g) at the current weights."""
         log_det = self.num_params * math.log(2 * math.pi * self.variance) + self.covariance.log_det()
-        return -0.5 * (log_det + self.quadratic()[0] / self.variance)
+        return -0.5 * (log_det + float(self.quadratic()[0]) / self.variance)
 
     def kl(self, posterior: GaussianPosterior) -> float:
         r"""Return KL(q(theta_g) || p(theta_g)) at the current variance (Appendix B.2).
@@ -109,26 +138,27 @@ class PriorGroup(nn.Module):
         1/2 [ (tr(Sigma^-1 S) + d^T Sigma^-1 d) / v - F + F log v + log det Sigma - log det S ],
         where d = theta_g - mean_g at the mean of q, and S is the covariance of q.
         """
-        expected = posterior.trace(self) + self.quadratic()[0]
+        expected = posterior.trace(self) + float(self.quadratic()[0])
         log_dets = self.num_params * math.log(self.variance) + self.covariance.log_det() - posterior.log_det(self)
         return 0.5 * (expected / self.variance - self.num_params + log_dets)
 
-    def update_variance(self, posterior: GaussianPosterior, quadratic: float) -> None:
-        r"""Set v_g to its optimum (`eq:lambda_update`).
-
-        v_g* = ( tr(Sigma_g^-1 S) + d^T Sigma_g^-1 d ) / F, with S = scale^2 I for the isotropic posterior.
-
-        Args:
-            posterior: Posterior with the covariance S.
-            quadratic: d^T Sigma_g^-1 d, which `quadratic()` returns at the mean of q.
-        """
-        self.variance = max((posterior.trace(self) + quadratic) / self.num_params, math.ulp(0.0))
-
-    def add_gradient(self, weight: float, reuse: Tensor | None = None) -> None:
+    def add_gradient(self, weight: float | Tensor, reuse: Reusable = None) -> None:
         """Add weight * d(-log p)/d theta_g = weight * Sigma_g^-1 (theta_g - mean_g) / v_g to the gradients."""
         grads = grad_chunks(self.weights, create=True)
+        if on_device(self.weights[0]):
+            torch._foreach_add_(grads, self.gradient(weight, reuse))  # type: ignore[arg-type]
+            return
+        factor = float(weight / self.variance_tensor)
         chunks, mean = self._chunks(), self._mean_chunks()
-        self.covariance.add_gradient(self.weights, chunks, mean, grads, weight=weight / self.variance, reuse=reuse)
+        self.covariance.add_gradient(self.weights, chunks, mean, grads, weight=factor, reuse=reuse)
+
+    def gradient(self, weight: float | Tensor, reuse: Reusable = None) -> list[Tensor]:
+        """Return what `add_gradient` adds, for each weight; for the device path."""
+        layout, device = self._layouts(self._chunks()), self.weights[0].device
+        pulls = reuse if reuse is not None else self.covariance.precision_times(self._moves(), self.weights, layout)
+        weight = weight if isinstance(weight, Tensor) else constants([weight], device)[0]
+        factor = weight / self.variance_tensor.to(weight)
+        return layout.split([pull.mul_(factor.to(pull.device)) for pull in pulls])
 
     def _chunks(self) -> list[Tensor]:
         return self._cache(self.weights)
@@ -198,7 +228,7 @@ class GaussianPrior(nn.Module):
         for name, value in variances.items():
             if name not in groups:
                 raise ValueError(f'the prior has no group "{name}"; its groups: {", ".join(groups)}')
-            groups[name].variance = _positive(value)
+            groups[name].variance = value
 
     def kl(self, posterior: GaussianPosterior) -> Tensor:
         """Return KL(q || p) at the current means and variances, as a float64 number without a graph."""
@@ -210,42 +240,60 @@ class GaussianPrior(nn.Module):
         return torch.tensor(sum(group.log_prob() for group in self.named_groups().values()), dtype=torch.float64)
 
     def update_variances(
-        self, posterior: GaussianPosterior, before: Callable[[list[ScaleTerm]], None] | None = None
-    ) -> list[Tensor | None]:
-        """Set every learned v_g to the value that maximises the objective given q (`eq:lambda_update`).
+        self, posterior: GaussianPosterior, before: Callable[[VarianceLines], None] | None = None
+    ) -> list[Reusable]:
+        r"""Set every learned v_g to the value that maximises the objective given q (`eq:lambda_update`).
+
+        v_g* = ( tr(Sigma_g^-1 S) + d^T Sigma_g^-1 d ) / F, with S = scale^2 I for the isotropic posterior.
 
         Args:
-            posterior: Posterior q.
-            before: Called before with what each group contributes to the stationary scale, which it may set.
+            posterior: Posterior q, with the covariance S.
+            before: Called before with the best variances as functions of the scale, which it may set.
 
         Returns:
             Intermediate results of each group that `add_gradient` can reuse.
         """
-        groups = self.named_groups().values()
+        groups = list(self.named_groups().values())
         with posterior.at_mean():
             found = [group.quadratic() if group.learned else (None, None) for group in groups]
+            lines = self._lines(posterior, [quadratic for quadratic, _ in found])
             if before is not None:
-                before(
-                    [
-                        ScaleTerm(group.num_params, posterior.unit_trace(group), quadratic, group.variance)
-                        for group, (quadratic, _) in zip(groups, found, strict=True)
-                    ]
-                )
-            for group, (quadratic, _) in zip(groups, found, strict=True):
-                if quadratic is not None:
-                    group.update_variance(posterior, quadratic)
+                before(lines)
+            variances = lines.at(posterior.square)
+            for group, variance in zip(groups, variances.unbind(), strict=True):
+                if group.learned:
+                    group.variance_tensor = variance
         return [reuse for _, reuse in found]
 
-    def add_gradient(self, weight: float, reuse: Sequence[Tensor | None] | None = None) -> None:
+    def _lines(self, posterior: GaussianPosterior, quadratics: list[Tensor | None]) -> VarianceLines:
+        """Return the best variances as functions of the posterior's squared scale."""
+        groups, device = list(self.named_groups().values()), posterior.device
+        traces = posterior.unit_traces(groups)
+        slopes = [t / group.num_params if group.learned else 0.0 for t, group in zip(traces, groups, strict=True)]
+        sizes = constants([float(group.num_params if group.learned else 1) for group in groups], device)
+        starts = [
+            (group.variance_tensor if quadratic is None else quadratic).to(device)
+            for group, quadratic in zip(groups, quadratics, strict=True)
+        ]
+        start = torch.stack(starts) / sizes
+        return VarianceLines(start, constants(slopes, device), constants(traces, device), posterior.num_params)
+
+    def add_gradient(self, weight: float | Tensor, reuse: Sequence[Reusable] | None = None) -> None:
         """Add weight * d(-log p)/d theta to the gradients: the penalty of MAP training, or d KL / d mean.
 
         Args:
             weight: Factor of the gradient, such as 1 / (kappa N).
             reuse: Result of `update_variances` at the same weights, which saves time.
         """
-        groups = self.named_groups().values()
-        for group, reusable in zip(groups, reuse or [None] * len(groups), strict=True):
-            group.add_gradient(weight, reusable)
+        groups = list(self.named_groups().values())
+        pairs = list(zip(groups, reuse or [None] * len(groups), strict=True))
+        if on_device(groups[0].weights[0]):
+            grads = grad_chunks([weight for group in groups for weight in group.weights], create=True)
+            pieces = [piece for group, parts in pairs for piece in group.gradient(weight, parts)]
+            torch._foreach_add_(grads, pieces)  # type: ignore[arg-type]
+            return
+        for group, parts in pairs:
+            group.add_gradient(weight, parts)
 
 
 def shaped_like(weights: Sequence[Tensor], values: Tensor | Sequence[Tensor], what: str) -> list[Tensor]:
@@ -272,7 +320,8 @@ def shaped_like(weights: Sequence[Tensor], values: Tensor | Sequence[Tensor], wh
     ]
 
 
-def _positive(value: float) -> float:
-    if not value > 0:
-        raise ValueError(f"a prior variance must be positive (infinity for a flat prior), not {value}")
-    return float(value)
+def _inner_product(first: Tensor, second: Tensor) -> Tensor:
+    """Return <first, second>; a square in float64, without a copy in it."""
+    if first is second:
+        return torch.linalg.vector_norm(first, dtype=scalar_dtype(first.device)).square_()
+    return torch.dot(first, second)
