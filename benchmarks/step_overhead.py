@@ -40,11 +40,12 @@ def timm_model(name: str) -> torch.nn.Module:
     return timm.create_model(name, num_classes=10)
 
 
-def bert_mini() -> torch.nn.Module:
+def bert(hidden_size: int, num_hidden_layers: int, num_attention_heads: int) -> torch.nn.Module:
     import transformers
 
-    sizes: Any = {"hidden_size": 256, "num_hidden_layers": 4, "num_attention_heads": 4, "intermediate_size": 1024}
-    return transformers.BertForSequenceClassification(transformers.BertConfig(**sizes, num_labels=10))
+    sizes: Any = {"hidden_size": hidden_size, "intermediate_size": 4 * hidden_size}
+    layers: Any = {"num_hidden_layers": num_hidden_layers, "num_attention_heads": num_attention_heads}
+    return transformers.BertForSequenceClassification(transformers.BertConfig(**sizes, **layers, num_labels=10))
 
 
 # name -> (network, a batch for timing, a small batch for memory)
@@ -54,9 +55,14 @@ MODELS: dict[str, tuple[Callable[[], torch.nn.Module], Callable[[], torch.Tensor
     "convnext_tiny": (lambda: torchvision_model("convnext_tiny"), lambda: images(160), lambda: images(32, 2)),
     "vit_s_16": (lambda: timm_model("vit_small_patch16_224"), lambda: images(224), lambda: images(224, 1)),
     "bert_mini": (
-        bert_mini,
+        lambda: bert(256, 4, 4),
         lambda: torch.randint(1000, (16, 128)),
         lambda: torch.randint(1000, (2, 8)),
+    ),
+    "minilm": (
+        lambda: bert(384, 6, 12),
+        lambda: torch.randint(30_000, (16, 16)),
+        lambda: torch.randint(30_000, (2, 8)),
     ),
 }
 

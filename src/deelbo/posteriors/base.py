@@ -17,11 +17,12 @@ import torch
 from torch import Tensor, nn
 
 from deelbo import _distributed
-from deelbo._modules import check_memory, check_replicated, select, trainable
+from deelbo._modules import check_memory, check_replicated, select, trainable, unwrap
 from deelbo._registry import Registry
 from deelbo._seeds import mix
 from deelbo._vectors import LayoutCache, empty_like, uninterrupted
 from deelbo._weight_passes import ChunkCache, buffer, grad_chunks, on_device, over_chunks
+from deelbo.posteriors.embeddings import LazyEmbedding, large_embeddings
 from deelbo.posteriors.stationary import Curvature, VarianceLines, stationary_square
 
 if TYPE_CHECKING:
@@ -63,6 +64,7 @@ class GaussianPosterior(nn.Module, ABC):
     """
 
     numbers_per_weight: ClassVar[int] = 1  # how many numbers are learned for each weight
+    skips_unused_rows: ClassVar[bool] = False  # whether rows of embeddings get noise only when they are used
 
     def __init__(
         self,
@@ -111,6 +113,12 @@ class GaussianPosterior(nn.Module, ABC):
         self._kept = bytearray()
         self._weight_cache, self._saved_cache, self._layouts = ChunkCache(), ChunkCache(), LayoutCache()
         self._room_for: list[Tensor] | None = None
+        self._eager = self._random  # the weights that a draw gives noise at once: all but lazy embeddings
+        self._lazy: list[LazyEmbedding] = []
+        if self.skips_unused_rows:
+            for module in large_embeddings(unwrap(model), self._random):
+                rows = sum(len(embedding.weight) for embedding in self._lazy)
+                self._lazy.append(LazyEmbedding(module, rows, self._add_inner_product))
         self._make_scale(inverse_softplus(init_scale))
 
     @property
@@ -223,10 +231,13 @@ class GaussianPosterior(nn.Module, ABC):
             key: Key of the draw; the same key gives the same noise.
             track: Whether backward passes follow, whose gradients count; if None, whether gradients are enabled.
         """
+        self._tracking = torch.is_grad_enabled() if track is None else track
+        lazy = self._lazy_embeddings()
+        skipped = {id(embedding.weight) for embedding in lazy}
+        self._eager = [p for p in self._random if id(p) not in skipped] if lazy else self._random
         weights = self._weights()
         saved = self._saved_cache(self._saved)
         torch.clear_autocast_cache()  # or an autocast block around this one would go on with the old weights
-        self._tracking = torch.is_grad_enabled() if track is None else track
         self._kept = bytearray(len(weights))  # 1 for each chunk whose mean is saved, so that end() can always be called
         self._open = key
         try:
@@ -234,10 +245,22 @@ class GaussianPosterior(nn.Module, ABC):
             self._marks = self.gradient_marks()
             if self._tracking:
                 self._start_scale_gradient(weights, saved)
+            for embedding in lazy:
+                embedding.begin(key, self.typical_scale)
         except BaseException:
             self._tracking = False
             self.end()
             raise
+
+    def _lazy_embeddings(self) -> list[LazyEmbedding]:
+        """Return the embeddings whose rows get noise when they are used: in training, on the CPU, in one process."""
+        if not self._tracking or not self._lazy or on_device(self._random[0]) or _distributed.active():
+            return []
+        return [embedding for embedding in self._lazy if embedding.usable]
+
+    def _add_inner_product(self, product: Tensor) -> None:
+        """Add <gradient, noise>, or a part of it, to the gradient of the scale."""
+        raise NotImplementedError
 
     def _start_scale_gradient(self, weights: list[Tensor], saved: list[Tensor]) -> None:
         scales = self.scale_parameters()
@@ -262,16 +285,20 @@ class GaussianPosterior(nn.Module, ABC):
             return
         if self._swapped:
             self._swap()
-        weights, saved = self._weight_cache(self._random), self._saved_cache(self._saved)
+        weights, saved = self._weight_cache(self._eager), self._saved_cache(self._saved)
         restored = False
         try:
             marks = self.gradient_marks()
             if self._tracking and any(marks):
                 self._collect(1.0, weights, saved, restore=True)
                 restored = True
+                for embedding in self._lazy:
+                    self._add_inner_product(embedding.inner_product())
                 self.collected = self.collected or marks != self._marks
         finally:
             try:
+                for embedding in self._lazy:
+                    embedding.restore()
                 if not restored:
                     kept = [k for k, done in enumerate(self._kept) if done]
                     self._copy([weights[k] for k in kept], [saved[k] for k in kept])
@@ -297,7 +324,7 @@ class GaussianPosterior(nn.Module, ABC):
             weight.copy_(saved)
             saved.copy_(scratch)
 
-        weights, saved = self._weight_cache(self._random), self._saved_cache(self._saved)
+        weights, saved = self._weight_cache(self._eager), self._saved_cache(self._saved)
         # The draw is back before autograd looks again, so a pending backward pass stays valid.
         with torch.autograd._unsafe_preserve_version_counter(tuple(self._random)):
             try:
@@ -308,6 +335,8 @@ class GaussianPosterior(nn.Module, ABC):
                         torch._foreach_copy_(self._saved_vectors, drawn)
                 else:
                     over_chunks(task, weights, saved, workers=True)
+                for embedding in self._lazy:
+                    embedding.swap()
             finally:  # the pass has finished, even if a Ctrl-C follows it
                 self._swapped = not self._swapped
                 torch.clear_autocast_cache()
@@ -328,13 +357,13 @@ class GaussianPosterior(nn.Module, ABC):
                 raise RuntimeError(f'parameter "{name}" was {change} after the posterior was made: make a new one')
         if new := sorted(current.keys() - self._means.keys() - self._points.keys()):
             raise RuntimeError(f'parameter "{new[0]}" became trainable after the posterior was made: make a new one')
-        weights = self._weight_cache(self._random)
+        weights = self._weight_cache(self._eager)
         if weights is not self._room_for:  # the first time, and whenever a weight has moved
             if on_device(self._random[0]):
-                self._saved_vectors, self._saved = empty_like(self._random)
+                self._saved_vectors, self._saved = empty_like(self._eager)
             else:
                 with torch.inference_mode(False):
-                    self._saved = [torch.empty_like(p, requires_grad=False) for p in self._random]
+                    self._saved = [torch.empty_like(p, requires_grad=False) for p in self._eager]
             self._room_for = weights
         return weights
 
@@ -347,7 +376,7 @@ class GaussianPosterior(nn.Module, ABC):
             over_chunks(_restore, weights, saved, workers=True)
 
     def _grads(self) -> list[Tensor | None]:
-        return grad_chunks(self._random, create=False)
+        return grad_chunks(self._eager, create=False)
 
     # ---- implemented by subclasses ----
 

@@ -82,6 +82,8 @@ class IsotropicPosterior(GaussianPosterior):
     ) -> None:
         super().__init__(model, init_scale, deterministic, seed, synchronize, scale_update=scale_update)
 
+    skips_unused_rows = True
+
     def _make_scale(self, raw: float) -> None:
         first = self._random[0]
         dtype = torch.zeros((), dtype=first.dtype).real.dtype
@@ -156,8 +158,9 @@ class IsotropicPosterior(GaussianPosterior):
         variance = float(self.square)
         squares = 0.0
         if self.sampling and not self._swapped:
-            weights, saved = self._weight_cache(self._random), self._saved_cache(self._saved)
+            weights, saved = self._weight_cache(self._eager), self._saved_cache(self._saved)
             squares = float(over_chunks(_squared_difference, weights, saved))
+            squares += sum(float(embedding.sum_of_squares()) for embedding in self._lazy)
         log_density = -0.5 * (self.num_params * math.log(2 * math.pi * variance) + squares / variance)
         return torch.tensor(log_density, dtype=torch.float64)
 
@@ -237,7 +240,9 @@ class IsotropicPosterior(GaussianPosterior):
             product = self._inner_product_of_vectors(weights, saved, restore)
         else:
             product = self._inner_product(weights, saved, restore).to(self.device)
-        product = sign * product if sign != 1 else product
+        self._add_inner_product(sign * product if sign != 1 else product)
+
+    def _add_inner_product(self, product: Tensor) -> None:
         if self.scale_update == "gradient":
             self._add_scale_gradient(product / self._sigma())
         else:
