@@ -200,14 +200,14 @@ class IsotropicPosterior(GaussianPosterior):
         grad, self.raw_scale.grad = self.raw_scale.grad, None
         if grad is None:
             return
-        square = self.square
-        slope = grad.to(square.device) / (
-            square if isinstance(loss_scale, float) and loss_scale == 1 else square * loss_scale
-        )
-        sigma = self._sigma()
-        torch.clamp(self._stationary_square(square, slope, lines, emphasis).sqrt_(), *BOUNDS, out=sigma)
+        sigma, square = self._moments()
+        scaled = isinstance(loss_scale, Tensor) or loss_scale != 1
+        slope = grad.to(square.device) / (square * loss_scale if scaled else square)
+        lowest, highest = BOUNDS
+        torch.clamp(self._stationary_square(square, slope, lines, emphasis), lowest**2, highest**2, out=square)
+        torch.sqrt(square, out=sigma)
         torch.log(sigma.expm1(), out=self.raw_scale.detach())  # the inverse of softplus
-        self._sigma_state = self.raw_scale._version, self.raw_scale.data_ptr()
+        self._moments_of = self.raw_scale._version, self.raw_scale.data_ptr()
 
     def _perturb(self, key: int, weights: list[Tensor], saved: list[Tensor], kept: bytearray) -> None:
         if on_device(self._random[0]):
