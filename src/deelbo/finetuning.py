@@ -20,6 +20,7 @@ from deelbo.folds import FoldRuns, check_folds
 from deelbo.likelihoods import recognise_likelihood
 from deelbo.result import Result, load
 from deelbo.run_folder import RunFolder
+from deelbo.run_timing import Timing, check_time
 from deelbo.training.batches import kind_of, labels_of
 from deelbo.training.calibration import parse_calibration
 from deelbo.training.device import Execution
@@ -39,6 +40,7 @@ def finetune(
     log: str | None = None,
     checkpoint_seconds: float = 60.0,
     calibrate: str = "free",
+    time: str | None = None,
     listener: events.Listener = events.ignore,
     **settings: Any,
 ) -> Result:
@@ -58,6 +60,8 @@ def finetune(
         calibrate: How certain predictions are made: "free" finds a temperature on the training set; "folds=5" trains
             five more networks on parts of it, for a better one and for prediction sets; "none" leaves outputs as they
             are.
+        time: Time for the whole run, such as "90s", "10m" or "1h30m", instead of a number of steps: some steps are
+            measured, and as many are planned as fit, up to the default number. A continued run keeps its plan.
         listener: Called with the events of `deelbo.events`, for progress bars.
         settings: Fields of `Settings`: method, prior, kappa, learning_rates, lr_search, steps, batch_size, seed...
             Unless given, steps and batch_size are 12,000 and 32 for tokenised texts, 6,000 and 128 for all else.
@@ -81,6 +85,8 @@ def finetune(
         >>> sorted(result.prior_variances), result.predict(x[:5]).shape
         (['backbone', 'head'], torch.Size([5, 2]))
     """
+    check_time(time, settings)
+    timing = None if time is None else Timing(time)
     head = head if head is None or isinstance(head, str) else list(head)  # a list, which is what JSON gives back
     sets = TrainingSets(train_set, train_set if plain_train_set is None else plain_train_set)
     execution, folds = Execution(device, precision, log, checkpoint_seconds), parse_calibration(calibrate)
@@ -99,8 +105,12 @@ def finetune(
     if folds:
         check_folds(folds, sets.number, execution)
     chosen = settings_for(kind_of(few.inputs), recognised, settings)
-    about = {"head": head, **about_run(chosen, execution), "num_data": sets.number}
+    about = {"head": head, **about_run(chosen, execution), "num_data": sets.number, "time": timing and timing.time}
+    if timing is not None:
+        timing.folds = folds or 0
     if folder is not None:
+        if timing is not None:
+            chosen = folder.with_planned_steps(chosen)
         about["start_hash"] = _start_hash(network, head, sets)
     with ExitStack() as locks:
         resumed = trained = False
@@ -121,6 +131,7 @@ def finetune(
             about=about,
             listener=listener,
             calibrated=folds is not None,
+            timing=timing,
         )
         result = load(folder.path, network) if folder is not None and trained else run.train()
         if folds and before is not None:

@@ -47,6 +47,7 @@ class Result:
         reader: Reader of images or texts for the network; None for a network that was made in Python.
         start: What was found out and decided before the first step, such as what frozen features are worth; see
             `deelbo.training.start.Start`.
+        plan: How the run was laid out in time; see `deelbo.training.time_budget.Plan`. None if it was not measured.
         calibration: How certain predictions are made.
         scales: Standard deviation of every weight, by its name, if the posterior is diagonal.
     """
@@ -66,6 +67,7 @@ class Result:
     speed: dict[str, float] = field(default_factory=dict)
     reader: InputReader | None = None
     start: dict[str, Any] = field(default_factory=dict)
+    plan: dict[str, Any] | None = None
     calibration: Calibration = field(default_factory=Calibration)
     scales: dict[str, Tensor] | None = None
 
@@ -270,6 +272,7 @@ class Result:
                 "likelihood": {name: value.tolist() for name, value in self.likelihood.state_dict().items()},
             },
             "start": self.start,
+            "plan": self.plan,
             "calibration": self.calibration.as_dict(),
             "speed": self.speed,
             "model": self.reader.as_dict() if self.reader else None,
@@ -370,6 +373,7 @@ def _restore(folder: RunFolder, run: dict[str, Any], model: nn.Module | None) ->
         speed=run["speed"],
         reader=reader,
         start=run.get("start", {}),
+        plan=run.get("plan"),
         calibration=_calibration(folder, run.get("calibration") or {}),
         scales=folder.read_scales() if settings.posterior == "diagonal" else None,
     )

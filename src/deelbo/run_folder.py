@@ -1,6 +1,6 @@
 """The folder of a run: this file alone knows what is in it, and writes it.
 
-run.json               settings and, when the run is finished, what it learned; written last
+run.json               settings, plan and, when the run is finished, what it learned; written last
 checkpoints/           states of the candidates, only during training
 model.safetensors      weights of the network
 posterior.safetensors  scale of the posterior; of a diagonal one, the scales by the name of the weight as well
@@ -19,6 +19,7 @@ import re
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ from deelbo.optimizers import OPTIMIZERS
 from deelbo.posteriors import POSTERIORS
 from deelbo.training.search import FolderStore
 from deelbo.training.settings import Settings
+from deelbo.training.time_budget import Plan
 
 SCHEMA = 3  # version of the format of run.json
 _CHECKPOINT = re.compile(r"(initial|learning-rate-.+)\.safetensors|\..+\.part")
@@ -86,6 +88,16 @@ class RunFolder:
         if run["schema"] != SCHEMA:
             raise ValueError(f"{path} has schema {run['schema']}; this version of deelbo reads {SCHEMA}")
         return run
+
+    def read_plan(self) -> Plan | None:
+        """Read how the run is laid out in time; None if there is no run, or it was not measured."""
+        stored = None if self.status == "none" else self.read().get("plan")
+        return None if stored is None else Plan(**stored)
+
+    def with_planned_steps(self, settings: Settings) -> Settings:
+        """Return settings with the number of steps that was fixed when the run began, if a time decided it."""
+        plan = self.read_plan()
+        return settings if plan is None or plan.time is None else replace(settings, steps=plan.steps)
 
     def read_finished(self) -> dict[str, Any]:
         """Read `run.json` of a run whose training is finished.
@@ -215,12 +227,19 @@ class RunFolder:
     # ---- writing ----
 
     def begin(
-        self, settings: Settings, about: Mapping[str, Any], initial: dict[str, Tensor], start: dict[str, Any]
+        self,
+        settings: Settings,
+        about: Mapping[str, Any],
+        initial: dict[str, Tensor],
+        start: dict[str, Any],
+        *,
+        plan: Plan | None = None,
     ) -> None:
         """Write the settings, the initial weights, and what was decided before the first step, of a new run."""
         shutil.rmtree(self.path / "checkpoints", ignore_errors=True)  # left by a run that lost its run.json
         write_tensors(self.path / "checkpoints" / "initial.safetensors", initial, start)
-        self._write_run({"status": "training", "settings": settings.as_dict(), "about": dict(about)})
+        laid_out = None if plan is None else plan.as_dict()
+        self._write_run({"status": "training", "settings": settings.as_dict(), "about": dict(about), "plan": laid_out})
 
     def initial_state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Read the weights that an interrupted run started from, and what was decided before its first step."""

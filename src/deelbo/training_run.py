@@ -24,6 +24,8 @@ from deelbo.models import InputReader
 from deelbo.posteriors import DiagonalPosterior
 from deelbo.result import Result, restore_likelihood
 from deelbo.run_folder import RunFolder
+from deelbo.run_timing import Timing
+from deelbo.training.batch_norm import batch_norm_layers
 from deelbo.training.batches import Inputs, even_parts, fetch, labels_of, network_output
 from deelbo.training.calibration import Calibration, outputs_of, training_set_calibration
 from deelbo.training.device import Execution
@@ -33,6 +35,7 @@ from deelbo.training.pairs import PairPhase
 from deelbo.training.search import MemoryStore, Search, Store
 from deelbo.training.settings import Settings
 from deelbo.training.start import MOST_EXAMPLES, Start, Starter
+from deelbo.training.time_budget import Plan, Work
 
 NEAR_CHANCE = 0.97  # of the loss of guessing
 DOUBTFUL = (
@@ -111,6 +114,8 @@ class TrainingRun:
         reader: Reader of the network's inputs; stored so that the run's folder is enough to use the network.
         listener: Called with the events of the search.
         calibrated: Whether the result is calibrated on its training set.
+        timing: Measures the run before it starts, says how long it takes, and may lay it out in a given time; None to
+            train the settings' number of steps without a word.
     """
 
     network: nn.Module
@@ -124,12 +129,13 @@ class TrainingRun:
     reader: InputReader | None = None
     listener: events.Listener = events.ignore
     calibrated: bool = True
+    timing: Timing | None = None
 
     def train(self) -> Result:
         """Train all candidates and return the best one.
 
         Raises:
-            ValueError: If the network does not fit the data or the settings.
+            ValueError: If the network does not fit the data or the settings, or a given time is too short.
             AllDivergedError: If every learning rate diverged.
         """
         self._accelerator = self.execution.accelerator(None if self.folder is None else self.folder.path)
@@ -138,8 +144,13 @@ class TrainingRun:
         self._recipe = self.settings.prior_recipe()
         self._warn(self._make_method(network))  # so that it refuses bad settings before anything is written
         self._recipe.start(network, self.head)
+        several = self._accelerator.num_processes > 1
+        self._called = self._accelerator.prepare_model(network) if several else network
+        self._plan = self._first_plan()
         with self._accelerator.main_process_first():
             initial, self._start = self._initial_state(network)
+        if not self.resumed:
+            self._begin(initial)
         restore_likelihood(self._likelihood, self._start.likelihood)
         if self._start.head_start != self.settings.head_start:
             self.listener(events.Note("the classifier starts at random: the network does not end with a linear layer"))
@@ -195,10 +206,51 @@ class TrainingRun:
         self._check_pairs(prepared.classifier)
         likelihood = {name: value.tolist() for name, value in starter.likelihood.state_dict().items()}
         prepared = replace(prepared, seconds=time.perf_counter() - begin, likelihood=likelihood)
-        initial = copy.deepcopy(network.state_dict())
-        if self.folder is not None and self._accelerator.is_main_process:
-            self.folder.begin(self.settings, self.about, initial, prepared.as_dict())
-        return initial, prepared
+        return copy.deepcopy(network.state_dict()), prepared
+
+    def _begin(self, initial: dict[str, Tensor]) -> None:
+        """Fix the number of steps if a time is given, and write down what was decided before the first one."""
+        if self.timing is not None and self.timing.time is not None:
+            self._plan = self.timing.lay_out(self._work(self._start.batch_norm), self._accelerator)
+            self.settings = replace(self.settings, steps=self._plan.steps)
+            self._announce(self._plan.seconds)
+        if self.folder is not None:
+            if self._accelerator.is_main_process:
+                self.folder.begin(self.settings, self.about, initial, self._start.as_dict(), plan=self._plan)
+            self._accelerator.wait_for_everyone()  # it deletes what others must not read
+
+    def _first_plan(self) -> Plan | None:
+        """Measure a new run, and say how long it takes unless a time is given; of a continued one return the plan."""
+        if self.resumed:
+            return None if self.folder is None else self.folder.read_plan()
+        if self.timing is None:
+            return None
+        batch_norm = self.settings.batch_norm
+        trained, rate = "batch" if batch_norm == "auto" else batch_norm, min(self.settings.learning_rates)
+        self._plan = None
+        plan = self.timing.estimate(self._work(batch_norm), lambda: self._candidate(rate, trained))
+        if self.timing.time is None:
+            self._announce(plan.seconds)
+        return plan
+
+    def _work(self, batch_norm: str) -> Work:
+        assert self.timing is not None
+        return Work(
+            settings=self.settings,
+            num_data=self.sets.number,
+            batch_norm=batch_norm if batch_norm_layers(unwrap(self.network)) else "",
+            test_examples=self.timing.test_examples,
+            folds=self.timing.folds,
+            calibrated=self.calibrated,
+            reported=self.timing.reported,
+        )
+
+    def _announce(self, seconds: float | None) -> None:
+        assert self.timing is not None
+        name = type(self.network).__name__ if self.reader is None else self.reader.spec
+        weights = sum(p.numel() for p in self.network.parameters() if p.requires_grad)
+        work = self._work(self.settings.batch_norm)
+        self.timing.announce(f"{name}, {weights:,} weights", work, seconds, self.listener)
 
     def _check_pairs(self, classifier: str) -> None:
         """Raise an error, before anything is written, if there are no classes or no features to compare."""
@@ -229,29 +281,19 @@ class TrainingRun:
 
     def _search(self, network: nn.Module, initial: dict[str, Tensor]) -> Result:
         accelerator = self._accelerator
-        called = accelerator.prepare_model(network) if accelerator.num_processes > 1 else network
         pairs = None
         if steps := round(self.settings.pairs * self.settings.steps):
             pairs = PairPhase(network.get_submodule(self._start.classifier), steps)
 
         def make_candidate(rate: float) -> Candidate:
             network.load_state_dict(initial)
-            likelihood = copy.deepcopy(self._likelihood)
-            return Candidate(
-                called,
-                method=self._make_method(called, likelihood),
-                likelihood=likelihood,
-                train_set=self.sets.augmented,
-                plain_set=self.sets.plain,
-                learning_rate=rate,
-                settings=self.settings,
-                accelerator=accelerator,
-                batch_norm=self._start.batch_norm,
-                pairs=pairs,
-            )
+            return self._candidate(rate, self._start.batch_norm, pairs)
 
         writes = accelerator.is_main_process
         store: Store = MemoryStore() if self.folder is None else self.folder.checkpoints(writes)
+        if self.timing is not None and self.resumed:
+            done = sum(note["clock"]["number"] for note in self._notes(store))
+            self._announce(None if self._plan is None else self._plan.seconds_left(done))
         search = Search(self.settings, make_candidate, store, self.execution.checkpoint_seconds, self.listener)
         try:
             with own_randomness(accelerator.device):
@@ -262,14 +304,34 @@ class TrainingRun:
             raise
         winner = make_candidate(rate)
         winner.restore(state)
-        notes = [stored[1] for r in self.settings.learning_rates if (stored := store.get(r)) is not None]
         for remark in winner.likelihood.remarks():
             warnings.warn(remark, stacklevel=5)
-        result = self._result(winner, search.values, notes)
+        result = self._result(winner, search.values, self._notes(store))
         accelerator.wait_for_everyone()
         if self.folder is not None and writes:
             result.write(self.folder, self.about)
         return result
+
+    def _notes(self, store: Store) -> list[dict[str, Any]]:
+        """Return what the states of the candidates say beside their tensors."""
+        return [stored[1] for rate in self.settings.learning_rates if (stored := store.get(rate)) is not None]
+
+    def _candidate(self, rate: float, batch_norm: str, pairs: PairPhase | None = None) -> Candidate:
+        """Return the candidate of a learning rate for the network as it is."""
+        likelihood = copy.deepcopy(self._likelihood)
+        return Candidate(
+            self._called,
+            method=self._make_method(self._called, likelihood),
+            likelihood=likelihood,
+            train_set=self.sets.augmented,
+            plain_set=self.sets.plain,
+            learning_rate=rate,
+            settings=self.settings,
+            accelerator=self._accelerator,
+            batch_norm=batch_norm,
+            pairs=pairs,
+            objective_examples=None if self._plan is None else self._plan.objective_examples,
+        )
 
     def _result(self, winner: Candidate, values: dict[int, dict[float, float]], notes: list[dict[str, Any]]) -> Result:
         """Sum up a search: its best candidate, and the histories of all."""
@@ -290,6 +352,7 @@ class TrainingRun:
             speed=_speed([note["clock"] for note in notes], self._start.seconds),
             reader=self.reader,
             start=self._start.as_dict(),
+            plan=None if self._plan is None else self._plan.as_dict(),
             calibration=self._calibration(network, winner.likelihood),
             scales=method.posterior.scales if isinstance(method.posterior, DiagonalPosterior) else None,
         )

@@ -1,6 +1,7 @@
 """`deelbo finetune` as a user types it, in this process."""
 
 import csv
+import functools
 import json
 import math
 import re
@@ -8,8 +9,12 @@ import re
 import pytest
 
 import deelbo
+from deelbo import events
 from deelbo.cli import main
 from deelbo.cli.finetune import _show, _variances
+from deelbo.cli.progress import RunProgress
+from deelbo.run_timing import Timing
+from shared.clocks import Ticking
 from shared.pictures import image_folder
 
 
@@ -48,7 +53,7 @@ def test_prior_variances_are_read():
 
 def test_what_a_run_learned_is_printed(image_run, capsys):
     result = deelbo.load(image_run / "run")
-    _show(result, {"balanced_accuracy": 0.87654}, image_run / "run")
+    _show(result, {"balanced_accuracy": 0.87654}, image_run / "run", 90.0)
     printed = capsys.readouterr().out
     lines = [re.split(r"\s{2,}|\t", line.strip()) for line in printed.splitlines()]
     shown = {line[0]: line[-1] for line in lines}
@@ -56,6 +61,7 @@ def test_what_a_run_learned_is_printed(image_run, capsys):
     assert shown["learning rate"] == f"{result.learning_rate:g}"
     assert shown["prior variance, head"] == f"{result.prior_variances['head']:.3g}"
     assert shown["σ posterior scale"] == f"{result.scale:.3g}"
+    assert shown["time of this command"] == "1.5 min"
     assert shown["report"] == str(image_run / "run" / "report.html")
 
 
@@ -79,3 +85,53 @@ def test_options_for_exact_comparison(tmp_path):
     assert result.posterior.scale.numel() == result.num_params
     photo = next((tmp_path / "data" / "test").rglob("*.png"))
     assert result.predict(photo, samples=2).shape == (1, 3)
+
+
+def test_a_time_instead_of_steps(tmp_path, capsys, monkeypatch):
+    clock = Ticking(0.05)
+    monkeypatch.setattr("deelbo.jobs.finetune.Timing", functools.partial(Timing, clock=clock))
+    data, run = str(image_folder(tmp_path / "data")), tmp_path / "run"
+    words = ["finetune", data, "--model", "shared.pictures:small", "--image-size", "28", "--batch-size", "6"]
+    words += ["--samples", "2", "--device", "cpu", "--out", str(run)]
+    assert main([*words, "--time", "10m", "--steps", "40"]) == 2
+    assert "--time 10m contradicts --steps 40: the time decides how many steps are taken" in capsys.readouterr().err
+    assert main([*words, "--time", "10"]) == 2
+    assert "--time 10: write hours, minutes or seconds with their unit" in capsys.readouterr().err
+    assert main([*words, "--time", "1s"]) == 2
+    assert re.search(r"--time 1s is too short: .* need --time \d+s in all", capsys.readouterr().err)
+    assert not run.exists()
+    assert main([*words, "--time", "14s"]) == 0
+    printed = capsys.readouterr()
+    stored = json.loads((run / "run.json").read_text())
+    steps = stored["plan"]["steps"]
+    assert stored["settings"]["steps"] == steps < 6000
+    assert stored["about"]["time"] == stored["plan"]["time"] == "14s"
+    assert f"de-elbo, {steps} steps of 6, 3 learning rates" in printed.err
+    assert "(14s were given)" in printed.out
+    assert f"14s were given: {steps} steps" in (run / "report.html").read_text()
+    assert deelbo.load(run).plan == stored["plan"]
+
+
+def test_every_run_says_how_long_it_takes(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("deelbo.jobs.finetune.Timing", functools.partial(Timing, clock=Ticking(1.0)))
+    data, out = str(image_folder(tmp_path / "data")), str(tmp_path / "run")
+    words = ["finetune", data, "--model", "shared.pictures:small", "--image-size", "28", "--batch-size", "6"]
+
+    def stop(event):
+        if isinstance(event, events.StepTaken):
+            raise KeyboardInterrupt
+
+    shown = RunProgress.__call__
+    monkeypatch.setattr(RunProgress, "__call__", lambda self, event: (shown(self, event), stop(event)))
+    assert main([*words, "--out", out, "--device", "cpu"]) == 130
+    said = capsys.readouterr().err
+    assert re.search(r"6000 steps of 6, 3 learning rates: 7740 steps in all; this takes about [\d.]+ \w+\n", said)
+    assert "this is long: --time 30m, for example, takes as many steps as fit" in said
+    assert main([*words, "--out", out, "--device", "cpu"]) == 130
+    again = capsys.readouterr().err
+    assert re.search(r"7740 steps in all; this takes about [\d.]+ \w+\n", again)
+    probe = [*words, "--method", "probe", "--device", "cpu"]
+    assert main([*probe, "--out", str(tmp_path / "probe")]) == 0
+    assert re.search(r"probe, no training steps; this takes about [\d.]+ \w+\n", capsys.readouterr().err)
+    assert main([*probe, "--time", "5m", "--out", str(tmp_path / "other")]) == 2
+    assert "--time 5m is of no use for --method probe" in capsys.readouterr().err

@@ -60,7 +60,7 @@ def test_variances_are_learned_at_the_end_of_an_epoch():
     other = candidate()
     for _ in other.advance(2):
         pass
-    other._one_step()  # the epoch's last, and nothing after it
+    other.take_step()  # the epoch's last, and nothing after it
     x, y = other.plain_set.tensors
     evidence = slow_evidence(other.network, other.method.prior, x, y)
     logs = -torch.tensor(list(seen[2].values()), dtype=torch.float64).log()

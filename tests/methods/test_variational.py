@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.distributions import Normal, kl_divergence
 
-from deelbo.training.loop import _View
+from deelbo.training.loop import View
 from shared.candidates import candidate
 from shared.digits import digits, quick
 from shared.methods import MethodCase, view
@@ -30,7 +30,7 @@ def test_an_early_look_is_the_objective_at_the_best_scale():
     for running in (fast, slow):
         for _ in running.advance(8):
             pass
-    raw = [running.method.objective(_View(running, list(range(96))), 3) for running in (fast, slow)]
+    raw = [running.method.objective(View(running, list(range(96))), 3) for running in (fast, slow)]
     assert raw[0] < raw[1]
     early = [running.objective(final=False) for running in (fast, slow)]
     assert early[0] > early[1]
@@ -40,7 +40,7 @@ def test_an_early_look_is_the_objective_at_the_best_scale():
     for factor in (1 / 16, 1, 16):
         fast.method.posterior.set_scale(best * factor)
         assert fast.method.posterior.scale.item() == pytest.approx(best * factor, rel=1e-5)
-        values.append(fast.method.objective(_View(fast, list(range(96))), 3))
+        values.append(fast.method.objective(View(fast, list(range(96))), 3))
     assert max(values) == values[1]
 
 

@@ -6,10 +6,12 @@ import os
 import shlex
 import sys
 from pathlib import Path
+from time import monotonic
 from typing import Annotated
 
 import typer
 
+from deelbo._wording import duration
 from deelbo.cli import options
 from deelbo.cli.progress import RunProgress
 from deelbo.cli.wording import print_rows, shown_number
@@ -77,6 +79,13 @@ def finetune(
         ),
     ] = None,
     steps: options.Steps = None,
+    time: Annotated[
+        options.Text,
+        options.option(
+            "Time for the whole command, such as 90s, 10m or 1h30m, instead of --steps: as many steps are taken as fit "
+            "into it, up to the number without it."
+        ),
+    ] = None,
     batch_size: options.BatchSize = None,
     optimizer: options.Optimizer = "sgd",
     momentum: Annotated[
@@ -147,7 +156,7 @@ def finetune(
     quiet: options.Quiet = False,
 ) -> None:
     """Train a network on DATA and write weights, learned values, test results and a report into the folder OUT."""
-    arguments = locals()
+    arguments, began = locals(), monotonic()
     settings = {
         **options.settings(arguments),
         "learning_rates": options.numbers("learning_rates", learning_rates),
@@ -164,6 +173,7 @@ def finetune(
                 out,
                 execution=Execution(device, precision, log, checkpoint_seconds),
                 calibrate=calibrate,
+                time=time,
                 listener=progress,
             )
         except KeyboardInterrupt:
@@ -172,17 +182,19 @@ def finetune(
             hint = f"the run is saved; the same command continues it: {again}" if saved else "nothing was trained yet"
             raise Interrupted(f"interrupted; {hint}") from None
     if not quiet and os.environ.get("RANK", "0") == "0":  # only one of several processes prints
-        _show(result, metrics, out)
+        _show(result, metrics, out, monotonic() - began)
 
 
-def _show(result: Result, metrics: Metrics | None, out: Path) -> None:
-    """Print test results, learned values and speed of a run, and the path of its report in full."""
+def _show(result: Result, metrics: Metrics | None, out: Path, seconds: float) -> None:
+    """Print test results, learned values and speed of a run, the time it took, and the path of its report in full."""
     titles = {name: metric.title for name, metric in metrics_of(result.likelihood.name).items()}
     rows = [(f"test {titles[name]}", shown_number(value)) for name, value in (metrics or {}).items()]
     if result.calibration.source != "none":
         rows.append(("temperature", result.calibration.describe()))
     if METHODS[result.settings.method].trains:
         rows += _of_training(result)
+    given = (result.plan or {}).get("time")
+    rows.append(("time of this command", duration(seconds) + (f" ({given} were given)" if given else "")))
     rows.append(("report", str(out / "report.html")))
     print_rows(rows)
 

@@ -19,10 +19,10 @@ from deelbo.models import InputReader
 from deelbo.report import assess, write_report
 from deelbo.result import Result, load
 from deelbo.run_folder import RunFolder
+from deelbo.run_timing import Timing, check_time
 from deelbo.specs import DataSpec, ModelSpec
 from deelbo.training.calibration import parse_calibration
 from deelbo.training.device import Execution
-from deelbo.training.search import planned_steps
 from deelbo.training.settings import Settings, settings_for
 from deelbo.training_run import TrainingRun, TrainingSets, about_run
 
@@ -37,6 +37,7 @@ def finetune_job(
     *,
     execution: Execution | None = None,
     calibrate: str = "free",
+    time: str | None = None,
     listener: events.Listener = events.ignore,
 ) -> tuple[Result, Metrics | None]:
     """Train, test and write the report; an unfinished run is continued, a trained one is only tested.
@@ -48,6 +49,7 @@ def finetune_job(
         out: Folder of the run.
         execution: Device, precision, tracker and interval of checkpoints; the defaults if None.
         calibrate: How certain predictions are made: "free", "folds=K" or "none"; see `deelbo.finetune`.
+        time: Time for the whole job, such as "10m", instead of a number of steps.
         listener: Called with the events of the job.
 
     Returns:
@@ -57,6 +59,8 @@ def finetune_job(
         ValueError: If the data, the model, the settings or the folder cannot be used.
         OSError: If a file cannot be read or written.
     """
+    check_time(time, settings)
+    timing = Timing(time, reported=True, advises="steps" not in settings)
     data_spec.check_outside(out)
     folder, execution, folds = RunFolder(out), execution or Execution(), parse_calibration(calibrate)
     if folder.status == "finished":
@@ -65,6 +69,8 @@ def finetune_job(
     with folder.lock() if main_process else nullcontext():
         all_data = data_spec.read()
         chosen = settings_for(all_data.kind, all_data.targets.likelihood, settings)
+        if time is not None:
+            chosen = folder.with_planned_steps(chosen)
         data = split(all_data, data_spec.train_size, data_spec.test_fraction, chosen.seed, data_spec.per_class)
         if folds:
             check_folds(folds, len(data.train), execution)
@@ -78,7 +84,9 @@ def finetune_job(
             "task": data.targets.task,
             "fingerprint": data.fingerprint(),
             "names": data.targets.names,
+            "time": timing.time,
         }
+        timing.folds = folds or 0
         job = _Job(
             data=data,
             data_spec=data_spec,
@@ -88,6 +96,7 @@ def finetune_job(
             about=about,
             listener=listener,
             calibrated=folds is not None,
+            timing=timing,
         )
         result, test_set = job.trained() if folder.status == "trained" else job.train(execution)
         if folds and result.calibration.folds != folds:
@@ -107,6 +116,7 @@ class _Job:
     about: dict[str, Any]
     listener: events.Listener
     calibrated: bool
+    timing: Timing
 
     def train(self, execution: Execution) -> tuple[Result, ImageSet | TextSet | None]:
         """Train a new run, or continue an unfinished one."""
@@ -119,15 +129,7 @@ class _Job:
         test_set = self._test_set(reader)  # read before training, so that an unreadable image stops the job at once
         if resumed:
             self.listener(events.Note(f"continuing the unfinished run in {self.folder.path}"))
-        weights = sum(p.numel() for p in network.parameters() if p.requires_grad)
-        batch_size = min(self.settings.batch_size, len(self.data.train))
-        planned, rates = planned_steps(self.settings), len(self.settings.learning_rates)
-        steps = f"{self.settings.steps} steps of {batch_size}" if self.settings.steps else "no training steps"
-        summary = f"{self.settings.method}, {steps}"
-        if rates > 1:
-            summary += f", {rates} learning rates: {planned} steps in all"
-        summary = f"{reader.spec}, {weights:,} weights; {summary}"
-        self.listener(events.TrainingPlanned(summary, planned, batch_size))
+        self.timing.test_examples = 0 if test_set is None else len(test_set)
         run = TrainingRun(
             network=network,
             sets=sets,
@@ -140,6 +142,7 @@ class _Job:
             reader=reader,
             listener=self.listener,
             calibrated=self.calibrated,
+            timing=self.timing,
         )
         return run.train(), test_set
 

@@ -29,6 +29,7 @@ from deelbo.training.batches import (
 from deelbo.training.method import Method
 from deelbo.training.pairs import PairPhase, pair_loss
 from deelbo.training.settings import Settings
+from deelbo.training.start import MOST_EXAMPLES
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -56,6 +57,7 @@ class Candidate:
         batch_norm: How batch normalisation is treated: "frozen", "batch" or "running".
         pairs: The first steps, whose loss is that of pairs, and after which only the classifier is trained; None to
             train all weights with the classifier.
+        objective_examples: Number of examples of the final estimate of the objective; all if None.
     """
 
     def __init__(
@@ -71,8 +73,9 @@ class Candidate:
         accelerator: Accelerator,
         batch_norm: str = "batch",
         pairs: PairPhase | None = None,
+        objective_examples: int | None = None,
     ) -> None:
-        self.batch_norm, self.pairs = batch_norm, pairs
+        self.batch_norm, self.pairs, self.objective_examples = batch_norm, pairs, objective_examples
         self.network, self.method, self.likelihood = network, method, likelihood
         self.train_set, self.plain_set = train_set, plain_set
         self.learning_rate, self.settings, self.accelerator = learning_rate, settings, accelerator
@@ -92,7 +95,7 @@ class Candidate:
         """Train up to a step and yield the number of each step; stop early if the loss has diverged."""
         train_mode(self.network, self.batch_norm, self.settings.dropout)
         while self.step < min(until, self.settings.steps) and not self.diverged:
-            self._one_step()
+            self.take_step()
             epoch = steps_per_epoch(self.num_data, self.settings.batch_size)
             if self.step % epoch == 0:
                 self._end_epoch()
@@ -110,7 +113,8 @@ class Candidate:
         """Whether the loss of the data is that of pairs: in the first part of some runs."""
         return self.pairs is not None and self.step < self.pairs.steps
 
-    def _one_step(self) -> None:
+    def take_step(self) -> None:
+        """Take one training step; `advance` does more: it ends with the schedule, and keeps the history."""
         settings, start = self.settings, time.perf_counter()
         seed_step(settings.seed, self.step)
         inputs, labels = fetch(self.train_set, self._indices(self.step), self.accelerator.device)
@@ -205,26 +209,27 @@ class Candidate:
         mean, the objective would fall as the posterior widens, although training on it goes well.
 
         Args:
-            final: Whether this is the end of the run: then on all examples, with all draws, and the network keeps
-                statistics estimated anew at the mean weights. An early estimate, which only compares candidates, uses
-                the same `EARLY_EXAMPLES` examples and `EARLY_SAMPLES` draws for each, and the method's
-                `optimistic_objective`; the caller restores the state from before.
+            final: Whether this is the end of the run: then on all examples (or `objective_examples` of them), with all
+                draws, and the network keeps statistics estimated anew at the mean weights. An early estimate, which
+                only compares candidates, uses the same `EARLY_EXAMPLES` examples and `EARLY_SAMPLES` draws for each,
+                and the method's `optimistic_objective`; the caller restores the state from before.
         """
         if self.diverged:
             return -math.inf
         start = time.perf_counter()
-        everything = list(range(self.num_data))
         order = torch.randperm(self.num_data, generator=torch.Generator().manual_seed(mix(self.settings.seed, 2)))
         few = sorted(order[:EARLY_EXAMPLES].tolist())
+        many = sorted(order[: self.objective_examples].tolist())
         samples = self.settings.samples if final else min(EARLY_SAMPLES, self.settings.samples)
         buffers = {name: b.clone() for name, b in self.network.named_buffers()}
 
         estimate = self.method.objective if final else self.method.optimistic_objective
-        value = self._agreed(estimate(_View(self, everything if final else few, few), samples))
+        value = self._agreed(estimate(View(self, many if final else few, few), samples))
         for name, buffer in self.network.named_buffers():
             buffer.copy_(buffers[name])
         if final:
-            self._refresh_batch_norm(everything)
+            most = None if self.objective_examples is None else max(self.objective_examples, MOST_EXAMPLES)
+            self._refresh_batch_norm(sorted(order[:most].tolist()))
         self.clock["objective"] += time.perf_counter() - start
         return value if math.isfinite(value) else -math.inf
 
@@ -232,7 +237,7 @@ class Candidate:
         if self.diverged:
             return
         start = time.perf_counter()
-        self.method.end_epoch(_View(self, list(range(self.num_data))))
+        self.method.end_epoch(View(self, list(range(self.num_data))))
         self.clock["steps"] += time.perf_counter() - start  # counted as part of the training
 
     def _agreed(self, value: float) -> float:
@@ -310,7 +315,7 @@ class Candidate:
 
 
 @dataclass(frozen=True)
-class _View:
+class View:
     """The examples as a method sees them (`TrainingView`).
 
     Before a log-likelihood, batch-normalisation statistics are estimated on the examples `refresh`, unless it is None.
@@ -321,15 +326,18 @@ class _View:
     refresh: list[int] | None = None
 
     def log_likelihood(self) -> Tensor:
+        """Return the log-likelihood of the training set."""
         if self.refresh is not None:
             self.candidate._refresh_batch_norm(self.refresh)
         return self.candidate._log_likelihood(self.indices)
 
     def batches(self) -> Iterator[tuple[Any, Tensor]]:
+        """Yield batches of inputs and targets."""
         return self.candidate._plain_batches(self.indices)
 
     @property
     def share(self) -> float:
+        """Share of the training set that the batches contain."""
         return len(self.indices) / self.candidate.num_data
 
 
