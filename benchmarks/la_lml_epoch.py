@@ -20,6 +20,7 @@ from deelbo.likelihoods import Categorical
 from deelbo.models import load_model
 from deelbo.training.loop import Candidate
 from deelbo.training.method import METHODS, MethodInputs
+from deelbo.training.pipeline import StepBatches
 from deelbo.training.settings import Settings
 
 
@@ -51,15 +52,16 @@ def candidate(model: str, method: str, number: int) -> Candidate:
     network, _ = load_model(f"offline:{model}", kind, Targets("classification", list("abcd")), image_size=size)
     settings = Settings(method=method, steps=10**6, batch_size=32, learning_rates=(1e-4,))
     data, likelihood, prior = Noise(model, number), Categorical(), settings.prior_recipe().make(network)
+    accelerator = accelerate.Accelerator(cpu=True)
     return Candidate(
         network,
         method=METHODS[method].make(MethodInputs(network, prior, likelihood, number, 4, settings)),
         likelihood=likelihood,
-        train_set=data,
+        batches=StepBatches(data, settings, accelerator),
         plain_set=data,
         learning_rate=1e-4,
         settings=settings,
-        accelerator=accelerate.Accelerator(cpu=True),
+        accelerator=accelerator,
     )
 
 

@@ -28,6 +28,7 @@ from deelbo.likelihoods import Categorical
 from deelbo.models import load_model
 from deelbo.training.loop import Candidate
 from deelbo.training.method import METHODS, MethodInputs
+from deelbo.training.pipeline import StepBatches
 from deelbo.training.search import MemoryStore, Search
 from deelbo.training.settings import Settings
 
@@ -151,7 +152,7 @@ def search(task: Task, settings: Settings, store: MemoryStore, accelerator: Acce
             network,
             method=METHODS[settings.method].make(inputs),
             likelihood=likelihood,
-            train_set=train_set,
+            batches=StepBatches(train_set, settings, accelerator),
             plain_set=plain_set,
             learning_rate=rate,
             settings=settings,

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from deelbo._seeds import GOLDEN, mix, own_randomness, seed_step
+from deelbo._seeds import GOLDEN, mix, own_randomness, random_state, seed_step, set_random_state
 
 
 def test_randomness_is_a_function_of_the_step_and_goes_back():
@@ -21,6 +21,18 @@ def test_randomness_is_a_function_of_the_step_and_goes_back():
         assert first[1] == random.random()
     assert torch.equal(expected[0], torch.rand(2))
     assert expected[1] == random.random()
+
+
+def test_the_state_of_all_generators_is_taken_and_set():
+    def drawn():
+        return torch.rand(1).item(), random.random(), np.random.rand()  # noqa: NPY002 - what datasets use
+
+    with own_randomness(torch.device("cpu")):
+        state = random_state()
+        first, second = drawn(), drawn()
+        assert all(one != other for one, other in zip(first, second, strict=True))
+        set_random_state(state)
+        assert drawn() == first
 
 
 def test_seeds_of_draws_and_chunks_do_not_collide():

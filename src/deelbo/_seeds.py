@@ -51,3 +51,18 @@ def seed_step(seed: int, step: int) -> None:
     random.seed(key)
     if numpy := sys.modules.get("numpy"):
         numpy.random.seed(key % 2**32)
+
+
+def random_state() -> tuple[Any, ...]:
+    """Return the state of the CPU's random generators, those of PyTorch, Python and NumPy."""
+    numpy: Any = sys.modules.get("numpy")
+    return torch.get_rng_state(), random.getstate(), numpy and numpy.random.get_state()
+
+
+def set_random_state(state: tuple[Any, ...]) -> None:
+    """Set the states that `random_state` returned, perhaps in another process."""
+    torch.set_rng_state(state[0])
+    random.setstate(state[1])
+    numpy: Any = sys.modules.get("numpy")
+    if numpy and state[2] is not None:
+        numpy.random.set_state(state[2])

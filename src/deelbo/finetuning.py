@@ -39,6 +39,7 @@ def finetune(
     precision: str = "no",
     log: str | None = None,
     checkpoint_seconds: float = 60.0,
+    workers: int | None = None,
     calibrate: str = "free",
     time: str | None = None,
     listener: events.Listener = events.ignore,
@@ -57,6 +58,8 @@ def finetune(
         precision: "no", "fp16" or "bf16", for autocast.
         log: Name of one of accelerate's trackers, such as "tensorboard", which writes into `out`.
         checkpoint_seconds: Seconds between two checkpoints, from which an interrupted run continues.
+        workers: Number of processes that read training examples, 0 for none. None starts some, on Linux, if the first
+            steps wait for their data; the result does not depend on it.
         calibrate: How certain predictions are made: "free" finds a temperature on the training set; "folds=5" trains
             five more networks on parts of it, for a better one and for prediction sets; "none" leaves outputs as they
             are.
@@ -89,7 +92,7 @@ def finetune(
     timing = None if time is None else Timing(time)
     head = head if head is None or isinstance(head, str) else list(head)  # a list, which is what JSON gives back
     sets = TrainingSets(train_set, train_set if plain_train_set is None else plain_train_set)
-    execution, folds = Execution(device, precision, log, checkpoint_seconds), parse_calibration(calibrate)
+    execution, folds = Execution(device, precision, log, checkpoint_seconds, workers), parse_calibration(calibrate)
     folder = None if out is None else RunFolder(out)
     accelerator = execution.accelerator(None if folder is None else folder.path)
     network = model.to(accelerator.device)

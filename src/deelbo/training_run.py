@@ -32,6 +32,7 @@ from deelbo.training.device import Execution
 from deelbo.training.loop import Candidate
 from deelbo.training.method import METHODS, Method, MethodInputs
 from deelbo.training.pairs import PairPhase
+from deelbo.training.pipeline import StepBatches
 from deelbo.training.search import MemoryStore, Search, Store
 from deelbo.training.settings import Settings
 from deelbo.training.start import MOST_EXAMPLES, Start, Starter
@@ -146,6 +147,17 @@ class TrainingRun:
         self._recipe.start(network, self.head)
         several = self._accelerator.num_processes > 1
         self._called = self._accelerator.prepare_model(network) if several else network
+        workers = self.execution.workers
+        self._batches = StepBatches(
+            self.sets.augmented, self.settings, self._accelerator, workers, listener=self.listener
+        )
+        try:
+            return self._train(network)
+        finally:
+            self._batches.close()
+
+    def _train(self, network: nn.Module) -> Result:
+        """Measure, start, search."""
         self._plan = self._first_plan()
         with self._accelerator.main_process_first():
             initial, self._start = self._initial_state(network)
@@ -323,7 +335,7 @@ class TrainingRun:
             self._called,
             method=self._make_method(self._called, likelihood),
             likelihood=likelihood,
-            train_set=self.sets.augmented,
+            batches=self._batches,
             plain_set=self.sets.plain,
             learning_rate=rate,
             settings=self.settings,
@@ -349,7 +361,7 @@ class TrainingRun:
             values=values,
             num_data=self.sets.number,
             num_params=sum(p.numel() for p in trainable(network).values()),
-            speed=_speed([note["clock"] for note in notes], self._start.seconds),
+            speed={**_speed([note["clock"] for note in notes], self._start.seconds), "workers": self._batches.workers},
             reader=self.reader,
             start=self._start.as_dict(),
             plan=None if self._plan is None else self._plan.as_dict(),

@@ -61,6 +61,7 @@ def test_what_a_run_learned_is_printed(image_run, capsys):
     assert shown["learning rate"] == f"{result.learning_rate:g}"
     assert shown["prior variance, head"] == f"{result.prior_variances['head']:.3g}"
     assert shown["σ posterior scale"] == f"{result.scale:.3g}"
+    assert shown["waiting for data"] == f"{result.speed['data']:.1%} of a step"
     assert shown["time of this command"] == "1.5 min"
     assert shown["report"] == str(image_run / "run" / "report.html")
 
@@ -71,7 +72,7 @@ def test_options_for_exact_comparison(tmp_path):
     words = ["finetune", str(image_folder(tmp_path / "data", train=10)), "--model", "shared.pictures:small"]
     words += ["--out", str(out), "--steps", "4", "--batch-size", "6", "--learning-rates", "0.03", "--image-size", "28"]
     words += ["--per-class", "6", "--resize", "square", "--normalize", "training-set", "--draws", "2"]
-    assert main([*words, "--posterior", "diagonal", "--device", "cpu", "--quiet"]) == 0
+    assert main([*words, "--posterior", "diagonal", "--device", "cpu", "--quiet", "--workers", "1"]) == 0
     run = json.loads((out / "run.json").read_text())
     assert (run["settings"]["posterior"], run["settings"]["draws"], run["num_data"]) == ("diagonal", 2, 18)
     assert (run["about"]["per_class"], run["about"]["resize"], run["about"]["normalize"]) == (
@@ -80,6 +81,8 @@ def test_options_for_exact_comparison(tmp_path):
         "training-set",
     )
     assert run["model"]["image"]["square"] is True
+    assert run["speed"]["workers"] == 1
+    assert "waiting for data, which 1 worker process reads" in (out / "report.html").read_text()
     result = deelbo.load(out)
     assert result.reader.image.square
     assert result.posterior.scale.numel() == result.num_params

@@ -1,4 +1,5 @@
 import io
+import pickle
 
 import numpy as np
 import pytest
@@ -157,3 +158,12 @@ def test_a_set_that_does_not_fit_is_decoded_at_every_look(tmp_path):
     assert all(torch.equal(kept[i], read[i]) for i in range(len(examples)))
     assert not read._waiting
     assert module.MEMORY > 1000
+
+
+def test_a_store_goes_to_another_process(tmp_path):
+    """Where workers are not forked they get copies, without the threads that decode ahead."""
+    examples = load_data(str(image_folder(tmp_path / "data"))).train
+    for memory in (0, 10**9):
+        store = ImageStore(examples, FORM, memory=memory)
+        store.prepare([0, 1])
+        assert torch.equal(pickle.loads(pickle.dumps(store))[1], store[1])

@@ -9,6 +9,7 @@ from torch.utils.data import TensorDataset
 from deelbo.likelihoods import Categorical
 from deelbo.training.loop import Candidate
 from deelbo.training.method import METHODS, MethodInputs
+from deelbo.training.pipeline import StepBatches
 from deelbo.training.settings import Settings
 
 
@@ -20,13 +21,14 @@ def candidate(steps=40, rate=0.1, init_scale=0.05, **options):
     settings = Settings(steps=steps, batch_size=32, samples=3, init_scale=init_scale, **options)
     likelihood, prior = Categorical(), settings.prior_recipe().make(network, "3")
     method = METHODS[settings.method].make(MethodInputs(network, prior, likelihood, len(data), 10, settings))
+    accelerator = accelerate.Accelerator(cpu=True)
     return Candidate(
         network,
         method=method,
         likelihood=likelihood,
-        train_set=data,
+        batches=StepBatches(data, settings, accelerator),
         plain_set=data,
         learning_rate=rate,
         settings=settings,
-        accelerator=accelerate.Accelerator(cpu=True),
+        accelerator=accelerator,
     )

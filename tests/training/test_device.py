@@ -51,3 +51,9 @@ def test_a_process_may_change_its_precision():
     assert Execution("cpu", "bf16").accelerator(None).mixed_precision == "bf16"
     accelerator = Execution("cpu").accelerator(None)
     assert (accelerator.mixed_precision, accelerator.device.type) == ("no", "cpu")
+
+
+def test_numbers_of_workers():
+    assert Execution(workers=0).workers == 0
+    with pytest.raises(ValueError, match="workers=-1, but it is a number of processes"):
+        Execution(workers=-1)

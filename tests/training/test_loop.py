@@ -70,8 +70,8 @@ def test_a_step_averages_over_its_draws(posterior):
     for each in (one, other):
         each.batch_norm = "frozen"
     next(iter(one.advance(1)))
-    indices = other._indices(0)
-    x, y = other.train_set.tensors[0][indices], other.train_set.tensors[1][indices]
+    indices = other.batches.steps.indices(0)
+    x, y = other.plain_set.tensors[0][indices], other.plain_set.tensors[1][indices]
     other.network.eval()
     q, total = other.method.posterior, [torch.zeros_like(p) for p in other.method.parameters()]
     for _ in range(3):

@@ -12,8 +12,8 @@ from shared.clocks import Ticking, Timed
 
 def timed_candidate(**options):
     found = candidate(**options)
-    found.train_set = found.plain_set = Timed(found.train_set)
-    return found, found.train_set.clock
+    found.batches.steps.dataset = found.plain_set = Timed(found.plain_set)
+    return found, found.plain_set.clock
 
 
 def test_costs_are_those_of_the_examples():

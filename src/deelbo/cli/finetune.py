@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from deelbo._wording import duration
+from deelbo._wording import counted, duration
 from deelbo.cli import options
 from deelbo.cli.progress import RunProgress
 from deelbo.cli.wording import print_rows, shown_number
@@ -153,6 +153,14 @@ def finetune(
         options.Text, options.option("Name of a tracker for the curves, such as tensorboard.", panel=options.EXPERT)
     ] = None,
     checkpoint_seconds: options.CheckpointSeconds = 60.0,
+    workers: Annotated[
+        int | None,
+        options.option(
+            "Number of processes that read training examples, 0 for none; if not given, some are started when training "
+            "steps wait for their data.",
+            panel=options.COMPUTING,
+        ),
+    ] = None,
     quiet: options.Quiet = False,
 ) -> None:
     """Train a network on DATA and write weights, learned values, test results and a report into the folder OUT."""
@@ -171,7 +179,7 @@ def finetune(
                 options.model_spec(arguments),
                 settings,
                 out,
-                execution=Execution(device, precision, log, checkpoint_seconds),
+                execution=Execution(device, precision, log, checkpoint_seconds, workers),
                 calibrate=calibrate,
                 time=time,
                 listener=progress,
@@ -209,8 +217,13 @@ def _of_training(result: Result) -> list[tuple[str, str]]:
         *rows,
         ("objective per example", f"{result.objective / result.objective_scale:.4f} (larger is better)"),
         ("examples per second", f"{speed['examples_per_second']:.1f}"),
-        ("time outside the network", f"{speed['outside_network']:.0%} (data {speed['data']:.1%})"),
+        ("time outside the network", f"{speed['outside_network']:.0%} of a step"),
+        ("waiting for data", f"{speed['data']:.1%} of a step" + _workers(speed.get("workers", 0))),
     ]
+
+
+def _workers(number: float) -> str:
+    return f", with {counted(int(number), 'worker process')}" if number else ""
 
 
 def _titles(result: Result) -> dict[str, str]:

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.data import Dataset
+from torch.utils.data import Dataset, get_worker_info
 
 from deelbo._extras import require
 from deelbo.data.examples import Examples
@@ -173,8 +173,13 @@ class ImageStore:
     def __getitem__(self, index: int) -> Tensor:
         if self.images is not None:
             return self.images[index]
-        waiting = self._waiting.pop(index, None)
+        # The threads do not exist in a worker process, which would wait for them for ever.
+        waiting = self._waiting.pop(index, None) if get_worker_info() is None else None
         return decode(self.examples.inputs[index], self.image_format) if waiting is None else waiting.result()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what a worker process needs that is not forked: everything but the threads."""
+        return {**self.__dict__, "_threads": None, "_waiting": {}}
 
     def prepare(self, indices: Iterable[int]) -> None:
         """Begin to decode images that will be needed soon."""

@@ -17,6 +17,7 @@ from deelbo.training.batches import in_order, network_output, steps_per_epoch
 from deelbo.training.device import Execution
 from deelbo.training.loop import Candidate
 from deelbo.training.method import METHODS, MethodInputs
+from deelbo.training.pipeline import StepBatches
 from deelbo.training.search import FolderStore
 from deelbo.training.settings import Settings
 
@@ -45,7 +46,7 @@ def make_candidate(prepared: Prepared, settings: Settings, device: str | None = 
         inputs.network,
         method=METHODS[settings.method].make(inputs),
         likelihood=inputs.likelihood,
-        train_set=prepared.sets.augmented,
+        batches=StepBatches(prepared.sets.augmented, settings, accelerator),
         plain_set=prepared.sets.plain,
         learning_rate=settings.learning_rates[0],
         settings=settings,

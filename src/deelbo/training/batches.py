@@ -30,12 +30,22 @@ def steps_per_epoch(number: int, batch_size: int) -> int:
 
 
 def fetch(dataset: Dataset, indices: Sequence[int], device: torch.device) -> tuple[Inputs, Tensor]:
-    """Return inputs and labels of some examples, collated on the device.
+    """Return inputs and labels of some examples, collated on the device."""
+    return on_device(collated(dataset, indices), device)
+
+
+def collated(dataset: Dataset, indices: Sequence[int]) -> Any:
+    """Return some examples as a batch, on the CPU.
 
     A dataset may have its own `collate(list of examples)`, such as one that pads texts to the longest of a batch.
     """
     collate = getattr(dataset, "collate", default_collate)
-    inputs, labels = split_labels(collate([dataset[i] for i in indices]))
+    return collate([dataset[i] for i in indices])
+
+
+def on_device(batch: Any, device: torch.device) -> tuple[Inputs, Tensor]:
+    """Divide a batch into inputs and labels, and move both to the device."""
+    inputs, labels = split_labels(batch)
     if isinstance(labels, (list, tuple)) and labels and isinstance(labels[0], Tensor):
         labels = torch.stack(list(labels), 1)  # of examples whose labels are lists
     labels = torch.as_tensor(labels)

@@ -47,12 +47,21 @@ class Execution:
         precision: "no", "fp16" or "bf16", for autocast.
         log: Name of one of accelerate's trackers, such as "tensorboard", which writes into the run's folder.
         checkpoint_seconds: Seconds between two checkpoints, from which an interrupted run continues.
+        workers: Number of processes that read training examples, 0 for none; None to start some if steps wait for data.
+
+    Raises:
+        ValueError: If the number of workers is negative.
     """
 
     device: str | None = None
     precision: str = "no"
     log: str | None = None
     checkpoint_seconds: float = 60.0
+    workers: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.workers is not None and self.workers < 0:
+            raise ValueError(f"workers={self.workers}, but it is a number of processes, and 0 for none")
 
     def accelerator(self, folder: Path | None) -> Any:
         """Return accelerate's `Accelerator`.

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
-from deelbo._seeds import mix, seed_step
+from deelbo._seeds import mix
 from deelbo.likelihoods import Likelihood
 from deelbo.optimizers import OPTIMIZERS
 from deelbo.training.batch_norm import refresh_batch_norm, train_mode
@@ -21,13 +21,12 @@ from deelbo.training.batches import (
     even_parts,
     fetch,
     in_order,
-    indices_of_step,
     network_output,
-    prepare,
     steps_per_epoch,
 )
 from deelbo.training.method import Method
 from deelbo.training.pairs import PairPhase, pair_loss
+from deelbo.training.pipeline import StepBatches
 from deelbo.training.settings import Settings
 from deelbo.training.start import MOST_EXAMPLES
 
@@ -49,7 +48,7 @@ class Candidate:
         network: The network, at its initial state.
         method: The method, made for this network.
         likelihood: Likelihood of the targets; its own parameters, such as a noise, are trained as well.
-        train_set: Training examples, with augmentation if there is any.
+        batches: Batches of training examples, with augmentation if there is any; one object for all candidates.
         plain_set: The same examples without augmentation.
         learning_rate: Learning rate at the beginning of the cosine schedule.
         settings: Settings of the run.
@@ -66,7 +65,7 @@ class Candidate:
         *,
         method: Method,
         likelihood: Likelihood,
-        train_set: Dataset,
+        batches: StepBatches,
         plain_set: Dataset,
         learning_rate: float,
         settings: Settings,
@@ -77,9 +76,9 @@ class Candidate:
     ) -> None:
         self.batch_norm, self.pairs, self.objective_examples = batch_norm, pairs, objective_examples
         self.network, self.method, self.likelihood = network, method, likelihood
-        self.train_set, self.plain_set = train_set, plain_set
+        self.batches, self.plain_set = batches, plain_set
         self.learning_rate, self.settings, self.accelerator = learning_rate, settings, accelerator
-        self.num_data = len(train_set)  # type: ignore[arg-type]
+        self.num_data = len(plain_set)  # type: ignore[arg-type]
         self._parameters = [*method.parameters(), *likelihood.parameters()]
         optimizer = OPTIMIZERS[settings.optimizer](self._parameters, learning_rate, settings)
         self.optimizer = accelerator.prepare_optimizer(optimizer)
@@ -116,9 +115,7 @@ class Candidate:
     def take_step(self) -> None:
         """Take one training step; `advance` does more: it ends with the schedule, and keeps the history."""
         settings, start = self.settings, time.perf_counter()
-        seed_step(settings.seed, self.step)
-        inputs, labels = fetch(self.train_set, self._indices(self.step), self.accelerator.device)
-        prepare(self.train_set, self._indices(self.step + 1))
+        inputs, labels = self.batches.take(self.step)
         self.clock["data"] += time.perf_counter() - start
         rate = self._rate()
         for group in self.optimizer.param_groups:
@@ -150,11 +147,6 @@ class Candidate:
         `restore` ends it: the caller keeps the state from before and continues from there.
         """
         self._cooling = (self.step, length)
-
-    def _indices(self, step: int) -> list[int]:
-        """Return the indices of the examples that this process trains on in a step."""
-        indices = indices_of_step(self.num_data, self.settings.batch_size, self.settings.seed, step)
-        return indices[self.accelerator.process_index :: self.accelerator.num_processes]
 
     def _backward(self, inputs: Any, labels: Tensor) -> None:
         start = time.perf_counter()
