@@ -50,8 +50,8 @@ from deelbo.specs import ModelSpec
 from deelbo.training.batches import in_order, labels_of, network_output
 from deelbo.training.device import Execution
 from deelbo.training.ridge import effective_dimension, fit_ridge
+from deelbo.training.sets import TrainingSets
 from deelbo.training.start import Starter
-from deelbo.training_run import TrainingSets
 from small_data import CELLS, comparisons
 
 DRAWS = 10

@@ -14,7 +14,7 @@ from deelbo.likelihoods.temperature import held_out_factor
 from deelbo.run_folder import RunFolder
 from deelbo.training.calibration import SPREAD
 from deelbo.training.device import Execution
-from deelbo.training_run import TrainingSets
+from deelbo.training.sets import TrainingSets
 
 FAST = {"steps": 60, "batch_size": 20, "learning_rates": (0.1,), "device": "cpu"}
 

@@ -24,8 +24,9 @@ from deelbo.run_timing import Timing, check_time
 from deelbo.training.batches import kind_of, labels_of
 from deelbo.training.calibration import parse_calibration
 from deelbo.training.device import Execution
+from deelbo.training.sets import TrainingSets
 from deelbo.training.settings import settings_for
-from deelbo.training_run import TrainingRun, TrainingSets, about_run
+from deelbo.training_run import TrainingRun, about_run
 
 
 def finetune(

@@ -29,9 +29,10 @@ from deelbo.training.batches import labels_of, prepare
 from deelbo.training.calibration import Calibration, held_out_calibration, outputs_of
 from deelbo.training.device import Execution
 from deelbo.training.method import METHODS
+from deelbo.training.sets import TrainingSets
 from deelbo.training.settings import Settings
 from deelbo.training.start import Start
-from deelbo.training_run import TrainingRun, TrainingSets
+from deelbo.training_run import TrainingRun
 
 
 class Part(Dataset):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from time import monotonic
@@ -68,7 +69,7 @@ class Timing:
         if self.time is not None:
             limit, most = MEASURING_SHARE * parse_time(self.time), min(MOST_STEPS, settings.steps)
         else:
-            limit, most = MEASURING, min(MOST_STEPS, -int(-MEASURED_SHARE * planned_steps(settings) // 1))
+            limit, most = MEASURING, min(MOST_STEPS, math.ceil(MEASURED_SHARE * planned_steps(settings)))
         self._costs = measure(candidate, limit, most, self.clock)
         seconds = START_SECONDS + work.seconds_of_start(self._costs) + work.seconds_after_start(self._costs)
         return Plan(None, settings.steps, self._costs.step, self.passed + seconds)

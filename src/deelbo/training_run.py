@@ -12,11 +12,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.data import Dataset
 
 from deelbo import events
 from deelbo._head import Head
-from deelbo._modules import eval_mode, trainable, unwrap
+from deelbo._modules import trainable, unwrap
 from deelbo._seeds import mix, own_randomness
 from deelbo.errors import AllDivergedError
 from deelbo.likelihoods import LIKELIHOODS, Likelihood
@@ -26,7 +25,7 @@ from deelbo.result import Result, restore_likelihood
 from deelbo.run_folder import RunFolder
 from deelbo.run_timing import Timing
 from deelbo.training.batch_norm import batch_norm_layers
-from deelbo.training.batches import Inputs, even_parts, fetch, labels_of, network_output
+from deelbo.training.batches import Inputs, even_parts, fetch, labels_of
 from deelbo.training.calibration import Calibration, outputs_of, training_set_calibration
 from deelbo.training.device import Execution
 from deelbo.training.loop import Candidate
@@ -34,6 +33,7 @@ from deelbo.training.method import METHODS, Method, MethodInputs
 from deelbo.training.pairs import PairPhase
 from deelbo.training.pipeline import StepBatches
 from deelbo.training.search import MemoryStore, Search, Store
+from deelbo.training.sets import TrainingSets
 from deelbo.training.settings import Settings
 from deelbo.training.start import MOST_EXAMPLES, Start, Starter
 from deelbo.training.time_budget import Plan, Work
@@ -49,54 +49,6 @@ def about_run(settings: Settings, execution: Execution) -> dict[str, Any]:
     """Return what else must be the same when a run is continued: the precision, and the content of the prior's file."""
     fingerprint = settings.prior_recipe().fingerprint()
     return {"precision": execution.precision, **({} if fingerprint is None else {"prior_file": fingerprint})}
-
-
-@dataclass(frozen=True)
-class FirstOutputs:
-    """Inputs and labels of the first few examples, and what the network gives for them."""
-
-    inputs: Inputs
-    labels: Tensor
-    outputs: Tensor
-
-
-@dataclass(frozen=True)
-class TrainingSets:
-    """The training examples with and without augmentation.
-
-    Args:
-        augmented: Training examples with augmentation, if there is any.
-        plain: The same examples without augmentation.
-
-    Raises:
-        ValueError: If there are no examples, or the two sets have different sizes.
-    """
-
-    augmented: Dataset
-    plain: Dataset
-
-    def __post_init__(self) -> None:
-        number, plain = len(self.augmented), len(self.plain)  # type: ignore[arg-type]
-        if number == 0:
-            raise ValueError("the training set is empty")
-        if number != plain:
-            raise ValueError(f"plain_train_set has {plain} examples, and train_set {number}")
-
-    @property
-    def number(self) -> int:
-        """N, the number of training examples."""
-        return len(self.plain)  # type: ignore[arg-type]
-
-    def first_outputs(self, network: nn.Module, accelerator: Any) -> FirstOutputs:
-        """Run a network on the first examples, two of them because some networks cannot take a batch of one."""
-        with (
-            own_randomness(accelerator.device),
-            torch.no_grad(),
-            accelerator.autocast(),
-            eval_mode(network),
-        ):
-            inputs, labels = fetch(self.plain, range(min(2, self.number)), accelerator.device)
-            return FirstOutputs(inputs, labels, network_output(network, inputs))
 
 
 @dataclass
@@ -317,7 +269,7 @@ class TrainingRun:
         winner = make_candidate(rate)
         winner.restore(state)
         for remark in winner.likelihood.remarks():
-            warnings.warn(remark, stacklevel=5)
+            warnings.warn(remark, stacklevel=6)
         result = self._result(winner, search.values, self._notes(store))
         accelerator.wait_for_everyone()
         if self.folder is not None and writes:

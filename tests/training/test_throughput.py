@@ -25,12 +25,14 @@ def test_costs_are_those_of_the_examples():
 
 
 @pytest.mark.parametrize(
-    ("limit", "most", "steps"), [(1.0, 10, 2), (100.0, 10, 4), (200.0, 10, 6), (200.0, 3, 3), (9.0, 1, 1)]
+    ("limit", "most", "steps"), [(1.0, 10, 1), (4.0, 10, 2), (100.0, 10, 4), (200.0, 10, 6), (200.0, 3, 3), (9.0, 1, 1)]
 )
 def test_a_slow_network_is_measured_shortly(limit, most, steps):
     running, clock = timed_candidate()
-    assert measure(running, limit, most, clock).step == 32
+    costs = measure(running, limit, most, clock)
+    assert (costs.step, costs.forward, costs.objective) == (32, 1, 1)
     assert running.step == steps
+    assert clock() <= 32 * steps + max(3 * limit, 3 * 96)
 
 
 def test_what_is_done_after_an_epoch_is_measured():

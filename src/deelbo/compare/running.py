@@ -34,7 +34,8 @@ from deelbo.specs import DataSpec, ModelSpec
 from deelbo.training.batches import in_order, labels_of, network_output
 from deelbo.training.device import Execution
 from deelbo.training.search import planned_steps
-from deelbo.training_run import TrainingRun, TrainingSets, about_run
+from deelbo.training.sets import TrainingSets
+from deelbo.training_run import TrainingRun, about_run
 
 BATCH = 64  # batch size in tests
 

@@ -19,8 +19,8 @@ from deelbo.training.batches import labels_of
 from deelbo.training.calibration import Calibration, held_out_calibration, outputs_of, training_set_calibration
 from deelbo.training.device import Execution
 from deelbo.training.method import METHODS
+from deelbo.training.sets import TrainingSets
 from deelbo.training.start import Start
-from deelbo.training_run import TrainingSets
 
 BATCH = 64
 

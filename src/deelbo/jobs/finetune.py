@@ -23,8 +23,9 @@ from deelbo.run_timing import Timing, check_time
 from deelbo.specs import DataSpec, ModelSpec
 from deelbo.training.calibration import parse_calibration
 from deelbo.training.device import Execution
+from deelbo.training.sets import TrainingSets
 from deelbo.training.settings import Settings, settings_for
-from deelbo.training_run import TrainingRun, TrainingSets, about_run
+from deelbo.training_run import TrainingRun, about_run
 
 Metrics = dict[str, float]
 

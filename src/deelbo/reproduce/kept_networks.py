@@ -30,8 +30,9 @@ from deelbo.training.batch_norm import refresh_batch_norm
 from deelbo.training.batches import even_parts, fetch, in_order, network_output
 from deelbo.training.device import Execution
 from deelbo.training.search import planned_steps
+from deelbo.training.sets import TrainingSets
 from deelbo.training.settings import Settings
-from deelbo.training_run import TrainingRun, TrainingSets, about_run
+from deelbo.training_run import TrainingRun, about_run
 
 
 @dataclass(frozen=True)

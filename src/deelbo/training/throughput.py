@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from accelerate import Accelerator
 
 FEW = 3  # steps after the first, which is slower: memory is allocated and kernels are chosen
+PATIENCE = 10  # times the limit: a first step that takes longer is the only one
 FORWARD_BATCHES = 16  # at most, without gradients
 _NANO = 10**9
 
@@ -28,7 +29,7 @@ def measure(candidate: Candidate, limit: float, most: int, clock: Clock) -> Cost
 
     Args:
         candidate: A candidate that is not used for anything else.
-        limit: Seconds after which no further step is begun; two steps are taken in any case.
+        limit: Seconds after which no further step is begun; two steps are taken unless the network is very slow.
         most: Number of steps at most.
         clock: Function that returns seconds.
 
@@ -55,21 +56,24 @@ def _measured(candidate: Candidate, limit: float, most: int, clock: Clock) -> Co
             work()
         return clock() - begin
 
+    def of_first(number: float) -> int:
+        return agreed([int(number)], candidate.accelerator)[0]
+
     step = 0.0
     if most > 0:
         train_mode(candidate.network, candidate.batch_norm, candidate.settings.dropout)
         step = first = seconds(candidate.take_step)
-        if most > 1:
-            number = agreed([min(most - 1, FEW if FEW * first < limit else 1)], candidate.accelerator)[0]
+        number = 0 if first > PATIENCE * limit else FEW if FEW * first < limit else 1
+        if number := of_first(min(most - 1, number)):
             passed = seconds(candidate.take_step, number)
-            left = max(0.0, limit - first - passed) * number / max(1e-9, passed)
-            more = agreed([int(min(most - 1 - number, left))], candidate.accelerator)[0]
+            more = of_first(min(most - 1 - number, max(0.0, limit - first - passed) * number / max(1e-9, passed)))
             step = (passed + seconds(candidate.take_step, more)) / (number + more)
     candidate.network.eval()
     method, size = candidate.method, min(candidate.num_data, candidate.settings.batch_size)
+    size = of_first(max(1.0, size * min(1.0, limit / max(1e-9, step))))  # fewer examples of a slow network
     one = View(candidate, list(range(size)))
     first = seconds(one.log_likelihood)
-    batches = max(1, min(FORWARD_BATCHES, candidate.num_data // size, int(limit / 4 / max(1e-9, first))))
+    batches = of_first(max(1.0, min(FORWARD_BATCHES, candidate.num_data // size, limit / 4 / max(1e-9, first))))
     forward = seconds(View(candidate, list(range(batches * size))).log_likelihood) / batches
     objective, epoch = seconds(lambda: method.objective(one, 1)), seconds(lambda: method.end_epoch(one))
     draw = max(0.0, objective - forward) if method.draws_weights else 0.0  # a pass over the weights, for any examples
