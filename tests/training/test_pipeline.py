@@ -115,6 +115,18 @@ def test_fast_data_get_none(monkeypatch):
     assert (source.workers, notes) == (0, [])
 
 
+def test_a_worker_says_what_went_wrong():
+    class Broken(Noisy):
+        def __getitem__(self, index):
+            raise ValueError(f"{index}.jpg cannot be read as an image: truncated")
+
+    for workers in (0, 1):
+        source = batches(Broken(), workers)
+        with pytest.raises(ValueError, match=r"^\d+\.jpg cannot be read as an image: truncated$"):
+            source.take(0)
+        source.close()
+
+
 def test_where_workers_may_be_started(monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: range(6), raising=False)
     monkeypatch.setattr("sys.platform", "linux")

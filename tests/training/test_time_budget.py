@@ -107,7 +107,8 @@ def test_the_final_objective_does_not_eat_the_time():
     assert plan.objective_examples == int(0.1 * 588 / (10 * 0.003))
     limited = replace(large, objective_examples=plan.objective_examples)
     assert seconds_with(plan.steps, limited) <= 588 < seconds_with(plan.steps + 1, limited)
-    assert fit("2m", 0.0, replace(large, num_data=3000), COSTS).objective_examples == 500  # not fewer
+    slow = replace(COSTS, objective=0.1, step=0.1)
+    assert fit("10m", 0.0, replace(large, num_data=300), slow).objective_examples == 100  # not fewer
     assert fit("10h", 0.0, large, COSTS).objective_examples is None
 
 

@@ -115,7 +115,10 @@ class StepBatches:
             )
             self._iterator = iter(loader)
         self._next = step + 1
-        return next(self._iterator)
+        try:
+            return next(self._iterator)
+        except ValueError as error:  # a loader puts a worker's traceback before what went wrong
+            raise ValueError(str(error).rstrip().rpartition("\n")[2].partition(": ")[2]) from error
 
 
 class _Steps(Dataset):

@@ -20,6 +20,7 @@ from deelbo.training.start import MOST_EXAMPLES
 
 LEAST_STEPS = 20  # fewer tell nothing
 OBJECTIVE_SHARE = 0.1  # of the time, for the final estimate of the objective, which may use fewer examples then
+LEAST_EXAMPLES = 100  # for that estimate
 EARLY_ESTIMATES = 3  # of a posterior's objective in an early comparison, at growing scales
 RESERVE = 0.02  # of the time, for checkpoints and what is not counted
 REPORT_SECONDS = 2.0  # for the report
@@ -204,4 +205,4 @@ def _with_affordable_objective(work: Work, costs: Costs, left: float) -> Work:
     affordable = OBJECTIVE_SHARE * left / max(1e-12, candidates * draws * costs.objective)
     if affordable >= work.num_data:
         return work
-    return replace(work, objective_examples=min(work.num_data, max(EARLY_EXAMPLES, int(affordable))))
+    return replace(work, objective_examples=min(work.num_data, max(LEAST_EXAMPLES, int(affordable))))
