@@ -49,6 +49,10 @@ def bert_base(layers=12):
     return transformers.BertForSequenceClassification(config), torch.randint(1000, (2, 8))
 
 
+def bert_of_two_layers():
+    return bert_base(layers=2)
+
+
 def lora():
     import peft
 
@@ -65,7 +69,12 @@ def ptyl(model, deviations=5):
 
 
 PRIORS = {"l2-zero": deelbo.priors.l2_zero, "l2-sp": deelbo.priors.l2_sp, "ptyl": ptyl}
-CASES = [(network, prior) for network in (resnet50, bert_base) for prior in PRIORS] + [(lora, "adapters")]
+CASES = [
+    *((resnet50, prior) for prior in PRIORS),
+    (bert_base, "l2-sp"),
+    (bert_of_two_layers, "ptyl"),
+    (lora, "adapters"),
+]
 
 
 def loss_of(model, inputs):

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset
 
 from deelbo._seeds import mix
+from deelbo._weight_passes import scalar_dtype
 from deelbo.likelihoods import Likelihood
 from deelbo.optimizers import OPTIMIZERS
 from deelbo.training.batch_norm import refresh_batch_norm, train_mode
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
 State = tuple[dict[str, Tensor], dict[str, Any]]
 
+READING = 20  # steps after which the loss is read, on devices other than the CPU
 EARLY_EXAMPLES, EARLY_SAMPLES = 500, 1  # enough to tell learning rates apart; see docs/results.md
 
 
@@ -86,6 +88,7 @@ class Candidate:
         self._cooling: tuple[int, int] | None = None
         self.history: list[dict[str, float]] = []
         self._epoch = dict.fromkeys(("data_loss", "nll", "score", "examples"), 0.0)
+        self._unread: Tensor | None = None  # what is to be added to the sums of the epoch
         self._score_column = ""
         # Seconds by purpose, and the numbers of steps and examples, including those of cooling down.
         self.clock = dict.fromkeys(("data", "network", "steps", "objective", "number", "examples"), 0.0)
@@ -93,7 +96,9 @@ class Candidate:
     def advance(self, until: int) -> Iterator[int]:
         """Train up to a step and yield the number of each step; stop early if the loss has diverged."""
         train_mode(self.network, self.batch_norm, self.settings.dropout)
-        while self.step < min(until, self.settings.steps) and not self.diverged:
+        # Reading the loss makes the host wait for a GPU, which is not worth it at every step.
+        every = 1 if self.accelerator.device.type == "cpu" else READING
+        while self.step < min(until, self.settings.steps) and not (self.step % every == 0 and self.diverged):
             self.take_step()
             epoch = steps_per_epoch(self.num_data, self.settings.batch_size)
             if self.step % epoch == 0:
@@ -105,7 +110,15 @@ class Candidate:
     @property
     def diverged(self) -> bool:
         """Whether the loss has become infinite or undefined."""
-        return not math.isfinite(self._epoch["data_loss"])
+        return not math.isfinite(self._sums()["data_loss"])
+
+    def _sums(self) -> dict[str, float]:
+        """Return sums over the examples of this epoch, after reading what has come to them since the last time."""
+        if self._unread is not None:
+            for name, value in zip(self._epoch, self._unread.tolist(), strict=True):
+                self._epoch[name] += value
+            self._unread = None
+        return self._epoch
 
     @property
     def pairing(self) -> bool:
@@ -161,8 +174,8 @@ class Candidate:
         means = torch.stack([loss.detach(), nll.detach()]) * len(labels)
         sums = torch.cat([means, torch.stack([score.sum, torch.full_like(score.sum, len(labels))])])
         # All processes must see the same sums: each decides by them whether the run has diverged.
-        for name, value in zip(self._epoch, self.accelerator.reduce(sums).tolist(), strict=True):
-            self._epoch[name] += value
+        sums = self.accelerator.reduce(sums).to(dtype=scalar_dtype(sums.device))
+        self._unread = sums if self._unread is None else self._unread + sums
         self.clock["network"] += time.perf_counter() - start
 
     def _features(self) -> AbstractContextManager[list[Tensor]]:
@@ -177,19 +190,20 @@ class Candidate:
 
     def _record(self) -> None:
         """Add a row to the history, at the end of an epoch and where candidates are compared."""
-        examples = self._epoch["examples"]
+        sums = self._sums()
+        examples = sums["examples"]
         measured = {
             "epoch": self.step / steps_per_epoch(self.num_data, self.settings.batch_size),
             "rate": self._rate(),
-            "data_loss": self._epoch["data_loss"] / examples,
-            "nll": self._epoch["nll"] / examples,
-            self._score_column: self._epoch["score"] / examples,
+            "data_loss": sums["data_loss"] / examples,
+            "nll": sums["nll"] / examples,
+            self._score_column: sums["score"] / examples,
             **self.likelihood.learned(),
             **self.method.learned(),
         }
         self.history.append({"learning_rate": self.learning_rate, "step": self.step, **measured})
         self.accelerator.log({f"{self.learning_rate:g}/{name}": v for name, v in measured.items()}, self.step)
-        if math.isfinite(self._epoch["data_loss"]):
+        if math.isfinite(sums["data_loss"]):
             self._epoch = dict.fromkeys(self._epoch, 0.0)
 
     # ---- the objective that chooses the learning rate ----
@@ -282,7 +296,7 @@ class Candidate:
         notes = {
             "step": self.step,
             "history": self.history,
-            "epoch": self._epoch,
+            "epoch": self._sums(),
             "score": self._score_column,
             "clock": self.clock,
         }
@@ -303,6 +317,7 @@ class Candidate:
         self.optimizer.load_state_dict(optimizer)
         notes = _copy(notes)
         self.step, self.history, self._epoch = notes["step"], notes["history"], notes["epoch"]
+        self._unread = None
         self.clock, self._cooling, self._score_column = notes["clock"], None, notes["score"]
 
 
