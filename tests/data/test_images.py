@@ -167,3 +167,14 @@ def test_a_store_goes_to_another_process(tmp_path):
         store = ImageStore(examples, FORM, memory=memory)
         store.prepare([0, 1])
         assert torch.equal(pickle.loads(pickle.dumps(store))[1], store[1])
+
+
+def test_a_skipped_image_draws_as_much_as_a_made_one(tmp_path):
+    store = ImageStore(load_data(image_folder(tmp_path)).train, FORM)
+    for augment in (True, False):
+        images, after = ImageSet(store, normalized(FORM, store), augment), []
+        for look in (images.__getitem__, images.skip):
+            torch.manual_seed(0)
+            look(3)
+            after.append(torch.rand(()))
+        assert after[0] == after[1]

@@ -2,7 +2,9 @@ import pytest
 import torch
 
 from deelbo.training.batches import (
+    collated,
     even_parts,
+    fetch,
     in_order,
     indices_of_step,
     split_labels,
@@ -37,3 +39,29 @@ def test_labels_of_pairs_and_dictionaries():
     assert split_labels({"input_ids": 1, "labels": 2}) == ({"input_ids": 1}, 2)
     with pytest.raises(ValueError, match="pairs"):
         split_labels(torch.zeros(3))
+
+
+class Noisy(torch.utils.data.Dataset):
+    """Examples with noise from the global generator; `skip` draws it without making an example."""
+
+    def __init__(self):
+        self.made = []
+
+    def __getitem__(self, index):
+        self.made.append(index)
+        return index + torch.rand(2), index
+
+    def skip(self, index):
+        torch.rand(2)
+
+
+def test_a_part_of_a_batch_is_augmented_as_in_the_whole():
+    indices, device = [5, 2, 9, 4, 7], torch.device("cpu")
+    torch.manual_seed(1)
+    whole, labels = fetch(Noisy(), indices, device)
+    for part in range(2):
+        dataset = Noisy()
+        torch.manual_seed(1)
+        inputs, own = collated(dataset, indices, part, 2)
+        assert own.tolist() == labels[part::2].tolist() == dataset.made
+        assert torch.equal(inputs, whole[part::2])

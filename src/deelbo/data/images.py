@@ -211,6 +211,11 @@ class ImageSet(Dataset):
     def __len__(self) -> int:
         return len(self.examples)
 
+    def skip(self, index: int) -> None:
+        """Draw the random numbers of an image that another process trains on."""
+        if self.augment:
+            torch.rand(3)
+
     def __getitem__(self, index: int) -> tuple[Tensor, Any]:
         image, size = self.store[index], self.image_format.size
         rows, columns = image.shape[1] - size, image.shape[2] - size

@@ -34,13 +34,21 @@ def fetch(dataset: Dataset, indices: Sequence[int], device: torch.device) -> tup
     return on_device(collated(dataset, indices), device)
 
 
-def collated(dataset: Dataset, indices: Sequence[int]) -> Any:
-    """Return some examples as a batch, on the CPU.
+def collated(dataset: Dataset, indices: Sequence[int], part: int = 0, parts: int = 1) -> Any:
+    """Return some examples as a batch, or every so-many-th of them, augmented as in the whole batch.
 
-    A dataset may have its own `collate(list of examples)`, such as one that pads texts to the longest of a batch.
+    A dataset may have its own `collate(list of examples)`, such as one that pads texts to the longest of a batch. Its
+    method `skip`, if it has one, draws the random numbers of an example without making it.
+
+    Args:
+        dataset: Examples.
+        indices: Indices of the whole batch.
+        part: Number of the part that is wanted, from 0.
+        parts: Number of parts, of which each process takes one.
     """
-    collate = getattr(dataset, "collate", default_collate)
-    return collate([dataset[i] for i in indices])
+    skip = getattr(dataset, "skip", lambda index: None)
+    made = [dataset[index] if i % parts == part else skip(index) for i, index in enumerate(indices)]
+    return getattr(dataset, "collate", default_collate)(made[part::parts])
 
 
 def on_device(batch: Any, device: torch.device) -> tuple[Inputs, Tensor]:

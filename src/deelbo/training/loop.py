@@ -129,12 +129,13 @@ class Candidate:
         """Take one training step; `advance` does more: it ends with the schedule, and keeps the history."""
         settings, start = self.settings, time.perf_counter()
         inputs, labels = self.batches.take(self.step)
+        joint = min(settings.batch_size, self.num_data)  # examples that all processes have together
         self.clock["data"] += time.perf_counter() - start
         rate = self._rate()
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         self.optimizer.zero_grad()
-        self.method.add_gradients(lambda: self._backward(inputs, labels), self._unscale)
+        self.method.add_gradients(lambda: self._backward(inputs, labels, joint), self._unscale)
         if self.pairs is not None and not self.pairing:
             self.pairs.keep_features(self.network)
         if settings.clip is not None:
@@ -143,7 +144,7 @@ class Candidate:
         self.step += 1
         self.clock["steps"] += time.perf_counter() - start
         self.clock["number"] += 1
-        self.clock["examples"] += len(labels) * self.accelerator.num_processes
+        self.clock["examples"] += joint
 
     def _rate(self) -> float:
         """Return the rate of this step: the schedule's, anew after pairs, or a line to zero while cooling down."""
@@ -161,14 +162,16 @@ class Candidate:
         """
         self._cooling = (self.step, length)
 
-    def _backward(self, inputs: Any, labels: Tensor) -> None:
+    def _backward(self, inputs: Any, labels: Tensor, joint: int) -> None:
         start = time.perf_counter()
         with self.accelerator.autocast(), self._features() as features:
             output = network_output(self.network, inputs)
             nll = self.likelihood(output.float(), labels)
         # A classifier that the loss of pairs leaves out still has a gradient, zero, which optimizers and DDP wait for.
         loss = pair_loss(features[0], labels) + 0 * nll if self.pairing else nll
-        self.accelerator.backward(loss / self.settings.draws)  # the draws of a step are averaged
+        # DDP takes the mean over processes, whose parts may differ by one example.
+        share = len(labels) * self.accelerator.num_processes / joint
+        self.accelerator.backward(share * loss / self.settings.draws)  # the draws of a step are averaged
         score = self.likelihood.training_score(output.detach(), labels)
         self._score_column = score.column
         means = torch.stack([loss.detach(), nll.detach()]) * len(labels)

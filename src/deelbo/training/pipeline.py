@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from deelbo import events
-from deelbo._seeds import random_state, seed_step, set_random_state
+from deelbo._seeds import mix, random_state, seed_step, set_random_state
 from deelbo._wording import counted
 from deelbo.training.batches import Inputs, collated, indices_of_step, on_device, prepare
 from deelbo.training.settings import Settings
@@ -73,7 +73,7 @@ class StepBatches:
             self._decide(begin)
         if self.workers:
             batch, state = self._from_workers(step)
-            seed_step(self.steps.settings.seed, step)  # the device's generators, too
+            seed_step(self.steps.own_seed, step)  # the device's generators, too
             set_random_state(state)
         else:
             batch = self.steps.read(step)
@@ -127,15 +127,27 @@ class _Steps(Dataset):
     def __init__(self, dataset: Dataset, settings: Settings, index: int, processes: int) -> None:
         self.dataset, self.settings, self.index, self.processes = dataset, settings, index, processes
 
+    @property
+    def own_seed(self) -> int:
+        """Seed of what this process draws on its own, such as dropout."""
+        return self.settings.seed if self.processes == 1 else mix(self.settings.seed, self.index)
+
+    def joint(self, step: int) -> list[int]:
+        """Return the indices of the examples that all processes train on in a step."""
+        number, settings = len(self.dataset), self.settings  # type: ignore[arg-type]
+        return indices_of_step(number, settings.batch_size, settings.seed, step)
+
     def indices(self, step: int) -> list[int]:
         """Return the indices of the examples that this process trains on in a step."""
-        number, settings = len(self.dataset), self.settings  # type: ignore[arg-type]
-        return indices_of_step(number, settings.batch_size, settings.seed, step)[self.index :: self.processes]
+        return self.joint(step)[self.index :: self.processes]
 
     def read(self, step: int) -> Any:
         """Return the batch of a step, on the CPU."""
-        seed_step(self.settings.seed, step)
-        return collated(self.dataset, self.indices(step))
+        seed_step(self.settings.seed if hasattr(self.dataset, "skip") else self.own_seed, step)
+        batch = collated(self.dataset, self.joint(step), self.index, self.processes)
+        if self.processes > 1:
+            seed_step(self.own_seed, step)
+        return batch
 
     def __getitem__(self, step: int) -> tuple[Any, Any]:
         return self.read(step), random_state()
