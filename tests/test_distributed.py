@@ -1,7 +1,5 @@
-"""Two gloo processes against one process on the joint batch, and a command that two share."""
+"""Two gloo processes against one process on the joint batch."""
 
-import json
-import socket
 from contextlib import nullcontext
 
 import pytest
@@ -13,7 +11,6 @@ from torch.nn.parallel import DistributedDataParallel
 import deelbo
 from shared import processes
 from shared.cases import Net, batch
-from shared.pictures import image_folder
 
 pytestmark = pytest.mark.slow
 
@@ -105,25 +102,3 @@ def independent(rank, folder):
 def test_independent_processes_may_draw_their_own_noise(tmp_path):
     processes.start_two(independent, str(tmp_path))
     assert torch.load(tmp_path / "0.pt") != torch.load(tmp_path / "1.pt")
-
-
-def test_two_processes_share_a_run(tmp_path):
-    folder = image_folder(tmp_path / "data")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    words = ["finetune", str(folder), "--model", "shared.pictures:small", "--image-size", "28", "--steps", "20"]
-    words += ["--batch-size", "6", "--learning-rates", "0.1,0.01", "--device", "cpu", "--out", str(tmp_path / "run")]
-    common = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "ACCELERATE_USE_CPU": "1", "WORLD_SIZE": "2"}
-    started = [
-        processes.command(words, out=tmp_path / f"{rank}.txt", RANK=str(rank), LOCAL_RANK=str(rank), **common)
-        for rank in (0, 1)
-    ]
-    assert [process.wait() for process in started] == [0, 0]
-    spoken = [process.out.read_text() for process in started]
-    assert "test accuracy" in spoken[0]
-    assert not spoken[1].strip()
-    run = json.loads((tmp_path / "run" / "run.json").read_text())
-    assert run["status"] == "finished"
-    assert run["plan"]["steps"] == 20  # both took the same measured steps, or they would wait for each other
-    assert run["metrics"]["accuracy"] >= 0

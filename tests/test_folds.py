@@ -38,6 +38,11 @@ def test_a_part_collates_as_the_whole():
     part = Part(Whole(torch.arange(5), torch.arange(5)), [4, 1])
     assert len(part) == 2
     assert part.collate([part[0], part[1]])[0].tolist() == [104, 101]
+    assert not hasattr(part, "skip")
+    seen = []
+    part.whole.skip = seen.append
+    Part(part.whole, [4, 1]).skip(1)
+    assert seen == [1]
 
 
 def classes(number=60):

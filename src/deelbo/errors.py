@@ -15,6 +15,12 @@ class TrainingError(RuntimeError):
 class AllDivergedError(TrainingError):
     """Every learning rate led to an infinite or undefined objective."""
 
+    of_all = True  # several processes that train together come to it at the same step
+
+
+class LostProcessError(TrainingError):
+    """One of several processes that train together has ended; the message says how to continue."""
+
 
 class DivergedError(TrainingError):
     """The loss on the source task became infinite or undefined."""
@@ -31,3 +37,4 @@ class Interrupted(Exception):
     """
 
     exit_code = 130
+    of_all = True

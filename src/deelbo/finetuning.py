@@ -15,6 +15,7 @@ from torch.utils.data import Dataset
 
 from deelbo import events
 from deelbo._head import Head, split_head
+from deelbo._processes import from_first, lost_processes
 from deelbo._seeds import own_randomness
 from deelbo.folds import FoldRuns, check_folds
 from deelbo.likelihoods import recognise_likelihood
@@ -107,7 +108,7 @@ def finetune(
         )
     before = copy.deepcopy(network) if folds else None
     if folds:
-        check_folds(folds, sets.number, execution)
+        check_folds(folds, sets.number)
     chosen = settings_for(kind_of(few.inputs), recognised, settings)
     about = {"head": head, **about_run(chosen, execution), "num_data": sets.number, "time": timing and timing.time}
     if timing is not None:
@@ -116,14 +117,18 @@ def finetune(
         if timing is not None:
             chosen = folder.with_planned_steps(chosen)
         about["start_hash"] = _start_hash(network, head, sets)
-    with ExitStack() as locks:
+    advice = "the same call continues the run" if out is not None else "nothing was saved"
+    with lost_processes(advice), ExitStack() as locks:
         resumed = trained = False
-        with accelerator.main_process_first():
-            if folder is not None:
-                if accelerator.is_main_process:
-                    locks.enter_context(folder.lock())
-                trained = folder.lacks_folds(folds, chosen, about)
-                resumed = not trained and folder.check(chosen, about, network.state_dict())
+        if folder is not None:
+
+            def claim() -> tuple[bool, bool]:
+                """Lock the folder; return whether its run lacks only the folds, and whether its run is unfinished."""
+                locks.enter_context(folder.lock())
+                lacks = folder.lacks_folds(folds, chosen, about)
+                return lacks, not lacks and folder.check(chosen, about, network.state_dict())
+
+            trained, resumed = from_first(claim)
         run = TrainingRun(
             network=network,
             sets=sets,

@@ -13,6 +13,7 @@ import copy
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -21,6 +22,7 @@ from torch.utils.data import Dataset, default_collate
 
 from deelbo import events
 from deelbo._head import Head
+from deelbo._processes import from_first
 from deelbo._seeds import mix, own_randomness
 from deelbo.likelihoods.temperature import training_set_factor
 from deelbo.result import Result
@@ -46,6 +48,8 @@ class Part(Dataset):
     def __init__(self, whole: Dataset, indices: Sequence[int]) -> None:
         self.whole, self.indices = whole, list(indices)
         self.collate = getattr(whole, "collate", default_collate)
+        if hasattr(whole, "skip"):
+            self.skip = lambda index: whole.skip(self.indices[index])
 
     def __len__(self) -> int:
         return len(self.indices)
@@ -73,21 +77,18 @@ def fold_of_each(strata: Tensor, folds: int, seed: int) -> Tensor:
     return fold
 
 
-def check_folds(folds: int, number: int, execution: Execution) -> None:
+def check_folds(folds: int, number: int) -> None:
     """Refuse folds that cannot be trained, before anything is trained.
 
     Args:
         folds: Number of folds.
         number: Number of training examples.
-        execution: Device and precision, which know the number of processes.
 
     Raises:
-        ValueError: If there are too few examples, or several processes.
+        ValueError: If there are too few examples.
     """
     if number < 2 * folds:
         raise ValueError(f"folds={folds}: there are {number} training examples, too few for that")
-    if execution.accelerator(None).num_processes > 1:
-        raise ValueError("folds are trained in one process: calibrate the finished run by deelbo calibrate")
 
 
 @dataclass
@@ -122,10 +123,10 @@ class FoldRuns:
         """Return the calibration of the run, with scores for prediction sets.
 
         Raises:
-            ValueError: If there are too few examples, several processes, or a fold's network gives no finite numbers.
+            ValueError: If there are too few examples, or a fold's network gives no finite numbers.
             AllDivergedError: If a fold diverged.
         """
-        check_folds(self.folds, self.sets.number, self.execution)
+        check_folds(self.folds, self.sets.number)
         begin, likelihood = time.perf_counter(), self.result.likelihood
         targets = labels_of(self.sets.plain)
         if likelihood.needs_targets and likelihood.has_classes:  # class weights, which a run from a folder has not
@@ -169,11 +170,15 @@ class FoldRuns:
         """Return outputs and targets of the examples that a fold left out, and the free factor of its network."""
         settings = self._settings
         about = {"fold": k, "folds": self.folds, "precision": self.execution.precision, "start_hash": self.start_hash}
-        if self.folder is not None and (kept := self.folder.read_fold(k, settings, about)) is not None:
+        whole = self.folder
+        if whole is not None and (kept := from_first(lambda: whole.read_fold(k, settings, about))) is not None:
             return kept
         inside, outside = (fold != k).nonzero().flatten().tolist(), (fold == k).nonzero().flatten().tolist()
         sets = TrainingSets(Part(self.sets.augmented, inside), Part(self.sets.plain, inside))
         folder = None if self.folder is None else self.folder.fold(k)
+        resumed = False
+        if folder is not None:
+            resumed = from_first(partial(folder.check, settings, about, self.network.state_dict()))
         run = TrainingRun(
             network=self.network,
             sets=sets,
@@ -181,7 +186,7 @@ class FoldRuns:
             execution=replace(self.execution, log=None),
             head=self.head,
             folder=folder,
-            resumed=folder is not None and folder.check(settings, about, self.network.state_dict()),
+            resumed=resumed,
             about=about,
             listener=lambda event: None if isinstance(event, events.Note) else self.listener(event),
         )
@@ -192,7 +197,7 @@ class FoldRuns:
             location, spread = self.result.likelihood.units() or units
             outputs = (units[0] + units[1] * outputs.reshape(len(outputs), -1) - location) / spread
         found = {"outputs": outputs, "targets": targets, "factor": torch.tensor(factor)}
-        if self.folder is not None:
+        if self.folder is not None and self.execution.accelerator(None).is_main_process:
             self.folder.write_fold(k, settings, about, found)
         return found
 

@@ -16,7 +16,9 @@ from torch import Tensor, nn
 from deelbo import events
 from deelbo._head import Head
 from deelbo._modules import trainable, unwrap
+from deelbo._processes import copy_from_first, from_first, shared_errors
 from deelbo._seeds import mix, own_randomness
+from deelbo._wording import counted
 from deelbo.errors import AllDivergedError
 from deelbo.likelihoods import LIKELIHOODS, Likelihood
 from deelbo.models import InputReader
@@ -25,7 +27,7 @@ from deelbo.result import Result, restore_likelihood
 from deelbo.run_folder import RunFolder
 from deelbo.run_timing import Timing
 from deelbo.training.batch_norm import batch_norm_layers
-from deelbo.training.batches import Inputs, even_parts, fetch, labels_of
+from deelbo.training.batches import Inputs, even_parts, fetch, labels_of, to_device
 from deelbo.training.calibration import Calibration, outputs_of, training_set_calibration
 from deelbo.training.device import Execution
 from deelbo.training.loop import Candidate
@@ -42,6 +44,11 @@ NEAR_CHANCE = 0.97  # of the loss of guessing
 DOUBTFUL = (
     "before training, features of this network predicted these labels no better than guessing: if the labels are wrong "
     "or the task cannot be learned, the probabilities are too certain, and only a calibration by folds would show it"
+)
+
+OTHER_NUMBER = (
+    "the run began with {before} and goes on with {number}: it takes the same batches, but its result is not that of "
+    "either number to the last bit"
 )
 
 
@@ -93,10 +100,13 @@ class TrainingRun:
         """
         self._accelerator = self.execution.accelerator(None if self.folder is None else self.folder.path)
         network = self.network.to(self._accelerator.device)
-        self._likelihood, self._num_outputs = self._make_likelihood(network)
-        self._recipe = self.settings.prior_recipe()
-        self._warn(self._make_method(network))  # so that it refuses bad settings before anything is written
-        self._recipe.start(network, self.head)
+        self._note_processes()
+        with shared_errors():
+            self._check_batch()
+            self._likelihood, self._num_outputs = self._make_likelihood(network)
+            self._recipe = self.settings.prior_recipe()
+            self._warn(self._make_method(network))  # so that it refuses bad settings before anything is written
+            self._recipe.start(network, self.head)
         several = self._accelerator.num_processes > 1
         self._called = self._accelerator.prepare_model(network) if several else network
         workers = self.execution.workers
@@ -111,8 +121,8 @@ class TrainingRun:
     def _train(self, network: nn.Module) -> Result:
         """Measure, start, search."""
         self._plan = self._first_plan()
-        with self._accelerator.main_process_first():
-            initial, self._start = self._initial_state(network)
+        # One process decides: others may compute other last bits, and a classifier may be new in each of them.
+        initial, self._start = from_first(lambda: self._initial_state(network))
         if not self.resumed:
             self._begin(initial)
         restore_likelihood(self._likelihood, self._start.likelihood)
@@ -127,6 +137,20 @@ class TrainingRun:
         finally:
             if self.execution.log is not None:
                 self._accelerator.end_training()
+
+    def _check_batch(self) -> None:
+        size, number = min(self.settings.batch_size, self.sets.number), self._accelerator.num_processes
+        if self.settings.steps and size < number:
+            raise ValueError(f"a batch of {size} is too small for {number} processes: each needs an example")
+
+    def _note_processes(self) -> None:
+        """Note the number of processes, and tell the user if a run is continued with another one."""
+        number = self._accelerator.num_processes
+        if self.folder is not None and self.resumed:
+            before = from_first(self.folder.read).get("about", {}).get("processes", number)
+            if before != number:
+                self.listener(events.Note(OTHER_NUMBER.format(before=counted(before, "process"), number=number)))
+        self.about = {**self.about, "processes": number}
 
     def _make_likelihood(self, network: nn.Module) -> tuple[Likelihood, int]:
         few = self.sets.first_outputs(network, self._accelerator)
@@ -170,7 +194,10 @@ class TrainingRun:
         self._check_pairs(prepared.classifier)
         likelihood = {name: value.tolist() for name, value in starter.likelihood.state_dict().items()}
         prepared = replace(prepared, seconds=time.perf_counter() - begin, likelihood=likelihood)
-        return copy.deepcopy(network.state_dict()), prepared
+        initial = copy.deepcopy(network.state_dict())
+        if self._accelerator.num_processes > 1:
+            initial = to_device(initial, torch.device("cpu"))
+        return initial, prepared
 
     def _begin(self, initial: dict[str, Tensor]) -> None:
         """Fix the number of steps if a time is given, and write down what was decided before the first one."""
@@ -178,10 +205,9 @@ class TrainingRun:
             self._plan = self.timing.lay_out(self._work(self._start.batch_norm), self._accelerator)
             self.settings = replace(self.settings, steps=self._plan.steps)
             self._announce(self._plan.seconds)
-        if self.folder is not None:
-            if self._accelerator.is_main_process:
-                self.folder.begin(self.settings, self.about, initial, self._start.as_dict(), plan=self._plan)
-            self._accelerator.wait_for_everyone()  # it deletes what others must not read
+        if (folder := self.folder) is not None:
+            start = self._start.as_dict()
+            from_first(lambda: folder.begin(self.settings, self.about, initial, start, plan=self._plan))
 
     def _first_plan(self) -> Plan | None:
         """Measure a new run, and say how long it takes unless a time is given; of a continued one return the plan."""
@@ -268,6 +294,7 @@ class TrainingRun:
             raise
         winner = make_candidate(rate)
         winner.restore(state)
+        copy_from_first(network.buffers())  # each process has its own running averages of batch normalisation
         for remark in winner.likelihood.remarks():
             warnings.warn(remark, stacklevel=6)
         result = self._result(winner, search.values, self._notes(store))

@@ -5,6 +5,7 @@ import multiprocessing
 import multiprocessing.forkserver
 import os
 import signal
+import socket
 import sys
 import time
 from pathlib import Path
@@ -98,6 +99,26 @@ def fork_workers(monkeypatch):
 def command(words, **options):
     """Start `deelbo` with these words."""
     return Started(_main, words, **options)
+
+
+def group(words, number, logs, **variables):
+    """Start `deelbo` with these words in several processes that train together, as torchrun does.
+
+    Args:
+        words: The command.
+        number: Number of processes.
+        logs: Folder for what each prints: out-RANK and log-RANK.
+        variables: Further variables of their environment.
+    """
+    logs.mkdir(parents=True, exist_ok=True)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    common = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(number), **variables}
+    return [
+        command(words, out=logs / f"out-{i}", log=logs / f"log-{i}", RANK=str(i), LOCAL_RANK=str(i), **common)
+        for i in range(number)
+    ]
 
 
 def wait_until(condition, process, seconds=120):

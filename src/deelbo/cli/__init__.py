@@ -6,6 +6,7 @@ import io
 import sys
 from collections.abc import Sequence
 
+from deelbo._processes import is_first, told_elsewhere
 from deelbo.cli.wording import as_options
 
 
@@ -24,11 +25,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from deelbo.cli.app import app
 
         code = app([word for word in command if word != "--debug"], prog_name="deelbo", standalone_mode=False)
-        if code == 130:
+        if code == 130 and is_first():
             print("deelbo: interrupted", file=sys.stderr)
         return code if isinstance(code, int) else 0
     except KeyboardInterrupt:
-        print("deelbo: interrupted", file=sys.stderr)
+        if is_first():
+            print("deelbo: interrupted", file=sys.stderr)
         return 130
     except Exception as error:
         if debug:
@@ -36,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         message, code = _explain(error)
         if message is None:
             raise
-        if message:  # none where the help was shown instead
+        if message and not told_elsewhere(error):  # none where the help was shown instead
             print(f"deelbo: {message}", file=sys.stderr)
         return code
 
@@ -44,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _explain(error: Exception) -> tuple[str | None, int]:
     """Return a line and an exit code for an error that the user can correct; no line for a bug in deelbo."""
     if (formatted := getattr(error, "format_message", None)) is not None:  # wrong options
-        return (f"{formatted()} (--help lists the options)" if formatted() else ""), 2
+        return (f"{formatted()} (--help lists the options)" if formatted() and is_first() else ""), 2
     line = as_options("; ".join(part.strip() for part in str(error).splitlines() if part.strip()))
     if (code := getattr(error, "exit_code", None)) is not None:
         return line, code

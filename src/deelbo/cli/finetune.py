@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import sys
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from deelbo._processes import is_first, launched_together
 from deelbo._wording import counted, duration
 from deelbo.cli import options
 from deelbo.cli.progress import RunProgress
@@ -185,11 +185,11 @@ def finetune(
                 listener=progress,
             )
         except KeyboardInterrupt:
-            again = shlex.join(["deelbo", *sys.argv[1:]])
+            again = "" if launched_together() else ": " + shlex.join(["deelbo", *sys.argv[1:]])  # without the launcher
             saved = (out / "run.json").exists()
-            hint = f"the run is saved; the same command continues it: {again}" if saved else "nothing was trained yet"
+            hint = f"the run is saved; the same command continues it{again}" if saved else "nothing was trained yet"
             raise Interrupted(f"interrupted; {hint}") from None
-    if not quiet and os.environ.get("RANK", "0") == "0":  # only one of several processes prints
+    if not quiet and is_first():  # only one of several processes prints
         _show(result, metrics, out, monotonic() - began)
 
 

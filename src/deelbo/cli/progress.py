@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 import warnings
 from types import TracebackType
@@ -13,6 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.table import Table
 
 from deelbo import events
+from deelbo._processes import is_first
 from deelbo._wording import duration
 from deelbo.cli.wording import as_options
 from deelbo.compare.results import leaders
@@ -29,7 +29,7 @@ class RunProgress:
     """
 
     def __init__(self, quiet: bool = False, title: str = "") -> None:
-        quiet = quiet or os.environ.get("RANK", "0") != "0"  # only one of several processes prints
+        quiet = quiet or not is_first()  # only one of several processes prints
         self.console = Console(stderr=True, quiet=quiet, highlight=False, soft_wrap=True, markup=False)
         self.title = title
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
@@ -44,7 +44,7 @@ class RunProgress:
             self.bars.start()
         self._caught = warnings.catch_warnings()
         self._caught.__enter__()
-        loud = Console(stderr=True, highlight=False, soft_wrap=True, markup=False)
+        loud = Console(stderr=True, quiet=not is_first(), highlight=False, soft_wrap=True, markup=False)
         warnings.showwarning = lambda message, *rest: (self.console if self.live else loud).print(
             f"note: {as_options(str(message))}"
         )

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
-from contextlib import nullcontext
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from deelbo import events
+from deelbo._processes import from_first, is_first, lost_processes, shared_errors
 from deelbo._wording import counted
 from deelbo.data import Data, split
 from deelbo.data.images import ImageSet
@@ -60,21 +60,24 @@ def finetune_job(
         ValueError: If the data, the model, the settings or the folder cannot be used.
         OSError: If a file cannot be read or written.
     """
-    check_time(time, settings)
     timing = Timing(time, reported=True, advises="steps" not in settings)
-    data_spec.check_outside(out)
-    folder, execution, folds = RunFolder(out), execution or Execution(), parse_calibration(calibrate)
-    if folder.status == "finished":
-        raise FileExistsError(f"{out} holds a finished run; choose a new folder")
-    main_process = os.environ.get("RANK", "0") == "0"
-    with folder.lock() if main_process else nullcontext():
-        all_data = data_spec.read()
-        chosen = settings_for(all_data.kind, all_data.targets.likelihood, settings)
-        if time is not None:
-            chosen = folder.with_planned_steps(chosen)
-        data = split(all_data, data_spec.train_size, data_spec.test_fraction, chosen.seed, data_spec.per_class)
-        if folds:
-            check_folds(folds, len(data.train), execution)
+    folder, execution = RunFolder(out), execution or Execution()
+    execution.join()
+    with ExitStack() as locks:
+        locks.enter_context(lost_processes("the same command continues the run"))
+        with shared_errors():
+            check_time(time, settings)
+            data_spec.check_outside(out)
+            folds = parse_calibration(calibrate)
+        status = from_first(lambda: _claim(folder, locks))
+        with shared_errors():
+            all_data = data_spec.read()
+            chosen = settings_for(all_data.kind, all_data.targets.likelihood, settings)
+            if time is not None:
+                chosen = folder.with_planned_steps(chosen)
+            data = split(all_data, data_spec.train_size, data_spec.test_fraction, chosen.seed, data_spec.per_class)
+            if folds:
+                check_folds(folds, len(data.train))
         listener(events.Note(data.describe()))
         for note in data.notes:
             listener(events.Note(note))
@@ -99,10 +102,18 @@ def finetune_job(
             calibrated=folds is not None,
             timing=timing,
         )
-        result, test_set = job.trained() if folder.status == "trained" else job.train(execution)
+        result, test_set = job.trained() if status == "trained" else job.train(execution)
         if folds and result.calibration.folds != folds:
             job.calibrate(result, folds, execution)
-        return result, job.test(result, test_set) if main_process else None
+        return result, job.test(result, test_set) if is_first() else None
+
+
+def _claim(folder: RunFolder, locks: ExitStack) -> str:
+    """Lock a folder until the job ends, and return what is in it."""
+    if folder.status == "finished":
+        raise FileExistsError(f"{folder.path} holds a finished run; choose a new folder")
+    locks.enter_context(folder.lock())
+    return folder.status
 
 
 @dataclass
@@ -121,13 +132,15 @@ class _Job:
 
     def train(self, execution: Execution) -> tuple[Result, ImageSet | TextSet | None]:
         """Train a new run, or continue an unfinished one."""
-        network, reader = self.model_spec.load(self.data, self.settings.seed)
-        resumed = self.folder.check(self.settings, self.about, network.state_dict())
-        progress = events.stage(self.listener, "reading training images")
-        sets = TrainingSets(
-            *reader.training_sets(self.data.train, self.data_spec.skip_bad, progress, self.data_spec.flip)
-        )
-        test_set = self._test_set(reader)  # read before training, so that an unreadable image stops the job at once
+        with shared_errors():
+            network, reader = self.model_spec.load(self.data, self.settings.seed)
+        resumed = from_first(lambda: self.folder.check(self.settings, self.about, network.state_dict()))
+        with shared_errors():
+            progress = events.stage(self.listener, "reading training images")
+            sets = TrainingSets(
+                *reader.training_sets(self.data.train, self.data_spec.skip_bad, progress, self.data_spec.flip)
+            )
+            test_set = self._test_set(reader)  # read before training, so that an unreadable image stops the job at once
         if resumed:
             self.listener(events.Note(f"continuing the unfinished run in {self.folder.path}"))
         self.timing.test_examples = 0 if test_set is None else len(test_set)
@@ -149,11 +162,15 @@ class _Job:
 
     def trained(self) -> tuple[Result, ImageSet | TextSet | None]:
         """Read a run that was killed after its training."""
-        if differences := self.folder.differences(self.settings, self.about):
-            raise ValueError(f"{self.folder.path} holds a finished run with other settings: " + "; ".join(differences))
+        with shared_errors():
+            if differences := self.folder.differences(self.settings, self.about):
+                raise ValueError(
+                    f"{self.folder.path} holds a finished run with other settings: " + "; ".join(differences)
+                )
+            result = load(self.folder.path)
         self.listener(events.Note(f"{self.folder.path} is trained already; the rest is made"))
-        self.folder.tidy()
-        result = load(self.folder.path)
+        if is_first():
+            self.folder.tidy()
         assert result.reader is not None
         return result, self._test_set(result.reader)
 
@@ -161,7 +178,8 @@ class _Job:
         """Calibrate the run by folds of its training set."""
         job = CalibrationJob(result, self.folder, execution.device, self.listener)
         result.calibration = job.by_training_data(self.data, self.about, Source(folds))
-        self.folder.write_calibration(result.calibration.as_dict(), result.calibration.scores)
+        if is_first():
+            self.folder.write_calibration(result.calibration.as_dict(), result.calibration.scores)
 
     def _test_set(self, reader: InputReader) -> ImageSet | TextSet | None:
         progress = events.stage(self.listener, "reading test images")

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from deelbo._extras import require
+from deelbo._processes import launched_together
 
 
 def default_device() -> str:
@@ -62,6 +63,11 @@ class Execution:
     def __post_init__(self) -> None:
         if self.workers is not None and self.workers < 0:
             raise ValueError(f"workers={self.workers}, but it is a number of processes, and 0 for none")
+
+    def join(self) -> None:
+        """Meet the other processes, if a launcher such as torchrun has started several."""
+        if launched_together():
+            self.accelerator(None)
 
     def accelerator(self, folder: Path | None) -> Any:
         """Return accelerate's `Accelerator`.

@@ -19,6 +19,7 @@ from typing import Protocol
 from deelbo import events
 from deelbo._files import read_tensors, write_tensors
 from deelbo._interrupt import DeferredInterrupt
+from deelbo._processes import any_process
 from deelbo.errors import AllDivergedError
 from deelbo.training.loop import Candidate, MakeCandidate, State
 from deelbo.training.settings import Settings
@@ -205,7 +206,7 @@ class Search:
         candidate.cool(rung.cooling)
         for now in candidate.advance(rung.step + rung.cooling):
             self.listener(events.StepTaken(candidate.learning_rate, now))
-            if interrupt.requested:
+            if any_process(interrupt.requested):
                 candidate.restore(before)
                 self._keep(candidate, values)
                 raise KeyboardInterrupt
@@ -216,10 +217,12 @@ class Search:
         saved = time.monotonic()
         for now in candidate.advance(until):
             self.listener(events.StepTaken(candidate.learning_rate, now))
-            if interrupt.requested or time.monotonic() - saved > self.checkpoint_seconds:
+            # A Ctrl-C that has come to one of several processes stops all of them after the same step.
+            stops = any_process(interrupt.requested)
+            if stops or time.monotonic() - saved > self.checkpoint_seconds:
                 self._keep(candidate, values)
                 saved = time.monotonic()
-            if interrupt.requested:
+            if stops:
                 raise KeyboardInterrupt
 
     def _keep(self, candidate: Candidate, values: dict[str, float | None]) -> None:
