@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -86,7 +87,8 @@ class Records:
 
     def note(self, key: str, event: str) -> None:
         """Write a line about a run into the journal."""
-        line = {"time": time.time(), "process": os.getpid(), "event": event, "key": key}
+        place = {"host": socket.gethostname(), "process": os.getpid()}
+        line = {"time": time.time(), **place, "event": event, "key": key}
         self.folder.mkdir(parents=True, exist_ok=True)
         with (self.folder / "journal.jsonl").open("a") as file:  # short lines are appended in one piece
             file.write(json.dumps(line) + "\n")
