@@ -170,3 +170,9 @@ def test_finetune_with_folds_goes_on_after_training(image_run, tmp_path, capsys,
     assert "(from 2 folds)" in capsys.readouterr().out
     assert main([*command[:-1], "all"]) == 2
     assert "--calibrate all, but it is one of" in capsys.readouterr().err
+
+
+def test_several_processes_are_refused(copied, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(ValueError, match="runs in one process"):
+        calibrate_job(copied, Source(2))

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from deelbo import events
+from deelbo._processes import launched_together
 from deelbo.data import Data, load_labelled, split
 from deelbo.data.examples import content_of
 from deelbo.folds import FoldRuns
@@ -76,8 +77,11 @@ def calibrate_job(
         The calibration, and the assessment on the test set; None if there is none.
 
     Raises:
-        ValueError: If the run is unfinished, or its training data are not found or have changed.
+        ValueError: If the run is unfinished, its training data are not found or have changed, or a launcher has started
+            several processes.
     """
+    if launched_together():
+        raise ValueError("deelbo calibrate runs in one process; in deelbo finetune, several share the folds")
     folder = RunFolder(run)
     folder.read_finished()  # before the lock makes a folder
     with folder.lock():
