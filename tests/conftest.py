@@ -19,23 +19,15 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell starts jobs 
 
 
 # The mathematics of these tests holds on both paths over the weights, so they run on both.
-BOTH_PATHS = (
-    "tests/posteriors/",
-    "tests/priors/",
-    "tests/test_objective.py",
-    "tests/test_attachment.py",
-    "tests/test_state.py",
-)
+BOTH_PATHS = ("posteriors", "priors", "test_objective.py", "test_attachment.py", "test_state.py")
 
 
 def pytest_generate_tests(metafunc):
-    if (
-        metafunc.definition.nodeid.removeprefix("tests/").startswith(BOTH_PATHS)
-        and "weight_path" not in metafunc.fixturenames
-    ):
-        only_cpu = metafunc.definition.get_closest_marker("cpu_path") is not None
+    test = metafunc.definition
+    if test.path.name in BOTH_PATHS or test.path.parent.name in BOTH_PATHS:
+        paths = ["cpu"] if test.get_closest_marker("cpu_path") is not None else ["cpu", "device"]
         metafunc.fixturenames.append("weight_path")
-        metafunc.parametrize("weight_path", ["cpu"] if only_cpu else ["cpu", "device"], indirect=True, scope="module")
+        metafunc.parametrize("weight_path", paths, indirect=True, scope="module")
 
 
 @pytest.fixture(scope="module")
