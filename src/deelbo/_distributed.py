@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 import torch.distributed as dist
 from torch import Tensor
@@ -12,25 +14,32 @@ def active() -> bool:
     return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
 
 
-def broadcast_integers(values: list[int], device: torch.device) -> list[int]:
-    """Return the values of rank 0 on every rank.
+def broadcast_integers(
+    values: list[int], device: torch.device, groups: Sequence[dist.ProcessGroup | None] = (None,)
+) -> list[int]:
+    """Return the values of the first rank on every rank.
 
     Args:
         values: Non-negative integers below 2**63.
         device: Device of the weights, which the communication backend can use.
+        groups: Groups of this rank, one for each dimension of a mesh; None for all ranks.
     """
     message = torch.tensor(values, dtype=torch.int64, device=device)
-    dist.broadcast(message, src=0)
+    for group in groups:
+        dist.broadcast(message, src=0 if group is None else dist.get_global_rank(group, 0), group=group)
     return message.tolist()
 
 
-def average_(tensor: Tensor, device: torch.device) -> None:
+def average_(tensor: Tensor, device: torch.device, groups: Sequence[dist.ProcessGroup | None] = (None,)) -> None:
     """Replace the tensor by its mean over all ranks, in place.
 
     Args:
         tensor: Tensor of the same shape on every rank.
         device: Device of the weights, which the communication backend can use.
+        groups: Groups of this rank, one for each dimension of a mesh; None for all ranks.
     """
     message = tensor.to(device)
-    dist.all_reduce(message)
-    tensor.copy_(message / dist.get_world_size())
+    for group in groups:
+        dist.all_reduce(message, group=group)
+        message = message / dist.get_world_size(group)
+    tensor.copy_(message)

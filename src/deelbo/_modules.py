@@ -9,9 +9,8 @@ from contextlib import contextmanager
 import torch
 from torch import nn
 
+from deelbo import _shards
 from deelbo._weight_passes import flat
-
-_REPLICATED = "; only replicated weights are supported: train with DDP instead"
 
 
 def unwrap(model: nn.Module) -> nn.Module:
@@ -47,6 +46,7 @@ def trainable(model: nn.Module) -> dict[str, nn.Parameter]:
         ValueError: If no parameter is trainable, or one of them cannot carry Gaussian noise.
     """
     model = unwrap(model)
+    _shards.reshard(model)  # or some parameters would be those that FSDP has gathered for its last forward pass
     parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
     if not parameters:
         raise ValueError(
@@ -65,11 +65,12 @@ def check(name: str, parameter: nn.Parameter) -> None:
     """
     if isinstance(parameter, nn.parameter.UninitializedParameter):
         raise ValueError(f'parameter "{name}" has no shape yet: run one batch through the lazy module first')
-    if hasattr(parameter, "device_mesh"):
-        raise ValueError(f'parameter "{name}" is sharded (DTensor); only replicated weights (DDP) are supported')
+    if _shards.is_sharded(parameter):
+        _shards.check(name, parameter)
     if hasattr(parameter, "ds_id"):
         raise ValueError(
-            f'parameter "{name}" is sharded (DeepSpeed ZeRO-3); only replicated weights (DDP) are supported'
+            f'parameter "{name}" is sharded (DeepSpeed ZeRO-3), which is not supported: train with DDP, or shard the '
+            "network with fully_shard (FSDP2)"
         )
     if parameter.dtype not in (torch.float32, torch.float64, torch.complex64, torch.complex128):
         raise ValueError(
@@ -79,15 +80,18 @@ def check(name: str, parameter: nn.Parameter) -> None:
 
 
 def check_replicated(model: nn.Module) -> None:
-    """Refuse a network whose weights are spread over several devices, each with a part of them.
+    """Refuse a network that is wrapped by the first version of FSDP, which flattens and replaces the weights.
 
     Raises:
-        ValueError: If a module of it is wrapped by FSDP.
+        ValueError: If a module of it is.
     """
     for name, module in model.named_modules():
         if type(module).__name__ == "FullyShardedDataParallel":
             place = f'module "{name}"' if name else "the network"
-            raise ValueError(f"{place} is sharded (FSDP){_REPLICATED}")
+            raise ValueError(
+                f"{place} is sharded by FullyShardedDataParallel (FSDP1), which is not supported: train with DDP, or "
+                "shard the network with fully_shard (FSDP2)"
+            )
 
 
 def check_memory(parameters: Mapping[str, nn.Parameter]) -> None:
@@ -102,9 +106,10 @@ def check_memory(parameters: Mapping[str, nn.Parameter]) -> None:
             flat(parameter)
         except ValueError as error:
             raise ValueError(f'parameter "{name}": {error}') from None
-        if parameter.device.type != "meta" and parameter.numel():
-            start = parameter.data_ptr()
-            ends.append((start, start + parameter.numel() * parameter.element_size(), name))
+        part = _shards.local(parameter)
+        if part.device.type != "meta" and part.numel():
+            start = part.data_ptr()
+            ends.append((start, start + part.numel() * part.element_size(), name))
     ends.sort()
     for (_, end, name), (start, _, other) in itertools.pairwise(ends):
         if start < end:

@@ -15,6 +15,8 @@ from torch import Tensor
 
 from deelbo._interrupt import DeferredInterrupt
 from deelbo._seeds import GOLDEN, SEED_MASK
+from deelbo._shards import like as sharded_like
+from deelbo._shards import local
 from deelbo._weight_passes import TensorList, flat
 
 _generators: dict[torch.device, torch.Generator] = {}
@@ -104,7 +106,7 @@ class Rows:
         """
         for tensors in self.lists:
             tensors.chunks(weights)  # moves them to the devices, dtypes and memory layouts of the weights
-        where = [buffer.data_ptr() for tensors in self.lists for buffer in tensors.buffers()]
+        where = [local(buffer).data_ptr() for tensors in self.lists for buffer in tensors.buffers()]
         if where != self._where:
             with torch.inference_mode(False):
                 self._matrices = [
@@ -115,8 +117,8 @@ class Rows:
                     for name, piece in zip(tensors._buffers, layout.split([m[k] for m in self._matrices]), strict=True):
                         buffer = tensors._buffers[name]
                         assert buffer is not None
-                        tensors._buffers[name] = shaped(piece, buffer)
-            self._where = [buffer.data_ptr() for tensors in self.lists for buffer in tensors.buffers()]
+                        tensors._buffers[name] = sharded_like(shaped(piece, local(buffer)), buffer)
+            self._where = [local(buffer).data_ptr() for tensors in self.lists for buffer in tensors.buffers()]
         return self._matrices
 
 
@@ -130,7 +132,8 @@ def shaped(piece: Tensor, like: Tensor) -> Tensor:
 
 
 def empty_like(tensors: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
-    """Return vectors with arbitrary values, and tensors like the given ones that are views of them."""
+    """Return vectors with arbitrary values, and tensors like the given ones (or their shards) as views of them."""
+    tensors = [local(tensor) for tensor in tensors]
     with torch.inference_mode(False):
         layout = Layout([flat(tensor) for tensor in tensors])
         vectors = layout.empty()

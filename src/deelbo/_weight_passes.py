@@ -22,9 +22,10 @@ from torch import Tensor, nn
 
 from deelbo._interrupt import DeferredInterrupt
 from deelbo._seeds import GOLDEN, SEED_MASK
+from deelbo._shards import local, start
 
 # Numbers in a chunk. Four float32 chunks fill the L2 caches of two cores. Changing the size changes every draw.
-_CPU_CHUNK = 1 << 17
+CPU_CHUNK = 1 << 17
 SMALL = 1 << 17  # number of weights below which threads cost more time than they save
 _MAX_WORKERS = min(8, os.cpu_count() or 1)  # beyond 8, the interpreter lock is the limit
 
@@ -60,7 +61,8 @@ def flat(tensor: Tensor) -> Tensor:
     """View a dense tensor as a vector in memory order, which also works for channels-last weights.
 
     Args:
-        tensor: Real or complex, contiguous or permuted; a complex number counts as two real ones.
+        tensor: Real or complex, contiguous or permuted; a complex number counts as two real ones. Of a sharded tensor
+            it is the shard of this process.
 
     Returns:
         A detached view that shares the tensor's version counter.
@@ -68,7 +70,8 @@ def flat(tensor: Tensor) -> Tensor:
     Raises:
         ValueError: If elements of the tensor overlap in memory or leave gaps.
     """
-    view = tensor.detach() if tensor.requires_grad else tensor
+    view = local(tensor)
+    view = view.detach() if view.requires_grad else view
     if view.is_complex():
         view = torch.view_as_real(view)
     if view.is_contiguous():
@@ -87,19 +90,20 @@ def aligned(tensor: Tensor, other: Tensor) -> bool:
 
 
 def split(tensor: Tensor) -> tuple[Tensor, ...]:
-    """Split the flat view of a tensor into chunks."""
+    """Split the flat view of a tensor into chunks; that of a shard where the whole weight would be split."""
     view, size = flat(tensor), _chunk_size(tensor)
-    return (view,) if len(view) <= size else view.split(size)
+    first = size - start(tensor) % size
+    return (view,) if len(view) <= first else (view[:first], *view[first:].split(size))
 
 
 def num_chunks(tensor: Tensor) -> int:
     """Return the number of chunks in `split(tensor)`."""
-    numbers = tensor.numel() * (2 if tensor.is_complex() else 1)
-    return max(1, -(-numbers // _chunk_size(tensor)))
+    numbers, size = local(tensor).numel() * (2 if tensor.is_complex() else 1), _chunk_size(tensor)
+    return 1 + max(0, -(-(numbers - (size - start(tensor) % size)) // size))
 
 
 def _chunk_size(tensor: Tensor) -> int:
-    return sys.maxsize if on_device(tensor) else _CPU_CHUNK
+    return sys.maxsize if on_device(tensor) else CPU_CHUNK
 
 
 class ChunkCache:
@@ -112,7 +116,7 @@ class ChunkCache:
     def __call__(self, tensors: Sequence[Tensor]) -> list[Tensor]:
         """Return the chunks of all tensors, in order."""
         # The cached views keep the old memory alive, so an unchanged address is an unchanged tensor.
-        where = [(t.data_ptr(), t.stride()) for t in tensors]
+        where = [(local(t).data_ptr(), t.stride()) for t in tensors]
         if where != self._where:
             with torch.inference_mode(False):  # or the views could not be used outside of inference mode
                 self._chunks = [chunk for t in tensors for chunk in split(t)]
@@ -232,26 +236,29 @@ def _total(values: Sequence[Tensor]) -> Tensor:
     return sum(sums, torch.zeros((), dtype=torch.float64))
 
 
-def buffer(like: Tensor, slot: int = 0, dtype: torch.dtype | None = None) -> Tensor:
+def buffer(like: Tensor, slot: int = 0, dtype: torch.dtype | None = None, size: int | None = None) -> Tensor:
     """Return this thread's scratch buffer, of the size, dtype and device of a chunk; its content is arbitrary.
 
     Args:
         like: Chunk that gives size, dtype and device.
         slot: Number of the buffer, for tasks that need several at once.
         dtype: Data type of the buffer, that of the chunk if None.
+        size: Size of the buffer, that of the chunk if None.
     """
-    dtype = dtype or like.dtype
+    dtype, size = dtype or like.dtype, like.numel() if size is None else size
     buffers = _workspace.__dict__.setdefault("buffers", {})
     key = (like.device, dtype, slot)
     scratch = buffers.get(key)
-    if scratch is None or scratch.numel() < like.numel():
-        size = max(like.numel(), _CPU_CHUNK) if like.device.type == "cpu" else like.numel()
+    if scratch is None or scratch.numel() < size:
+        room = max(size, CPU_CHUNK) if like.device.type == "cpu" else size
         with torch.inference_mode(False):
-            scratch = buffers[key] = torch.empty(size, dtype=dtype, device=like.device)
-    return scratch if scratch.numel() == like.numel() else scratch[: like.numel()]
+            scratch = buffers[key] = torch.empty(room, dtype=dtype, device=like.device)
+    return scratch if scratch.numel() == size else scratch[:size]
 
 
-def standard_normal(like: Tensor, seed: int, k: int) -> Tensor:
+def standard_normal(
+    like: Tensor, seed: int, k: int, size: int | None = None, dtype: torch.dtype | None = None
+) -> Tensor:
     """Return N(0, I) noise for chunk k, in this thread's scratch buffer of slot 0.
 
     Every chunk has its own seed, so the noise depends neither on the number of threads nor on their order.
@@ -260,13 +267,15 @@ def standard_normal(like: Tensor, seed: int, k: int) -> Tensor:
         like: Chunk that gives size, dtype and device.
         seed: Seed for the whole draw.
         k: Number of the chunk.
+        size: Size of the chunk, that of `like` if None.
+        dtype: Data type of the noise, that of `like` if None.
     """
     generators = _workspace.__dict__.setdefault("generators", {})
     generator = generators.get(like.device)
     if generator is None:
         generator = generators[like.device] = torch.Generator(like.device)
     generator.manual_seed((seed + k * GOLDEN) & SEED_MASK)
-    return buffer(like).normal_(generator=generator)
+    return buffer(like, dtype=dtype, size=size).normal_(generator=generator)
 
 
 def wide(chunk: Tensor, slot: int = 0) -> Tensor:

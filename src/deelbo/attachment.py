@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
+from deelbo import _shards
 from deelbo._attached_optimizers import bare_optimizer, check_optimizer, join, leave
 from deelbo._modules import unwrap
 
@@ -66,11 +67,12 @@ class Attachment:
         self._key: int | None = None  # key of the draw of the latest training forward pass
         self._backward_pass: int | None = None  # id of the backward pass at whose end the means come back
         self._marks: list[tuple[int, int] | None] = []  # state of the gradients when the draw began
-        self._versions: list[int] = []  # state of the weights when the draw began
+        self._versions: list[Any] = []  # state of the weights when the draw began
         self._stepped, self._unseen = False, 0  # whether the hook of step() was called; changes of the weights without
         self._mean_in_place: AbstractContextManager[None] | None = (
             None  # entered during an evaluation between a draw and its backward pass
         )
+        self._sharded = any(_shards.is_sharded(p) for p in self.posterior.means.values())
         self._handles = self._register()
         self.posterior.attachment = self
         _attached.add(unwrap(self.posterior.model))
@@ -133,7 +135,8 @@ class Attachment:
             return {name: value for name, value in state.items() if name != KEY}
 
         return [
-            model.register_forward_pre_hook(_Hook(before_forward)),
+            # Before FSDP's own hook, which gathers the weights.
+            model.register_forward_pre_hook(_Hook(before_forward), prepend=self._sharded),
             model.register_forward_hook(_Hook(after_forward), always_call=True),
             *(module.register_state_dict_pre_hook(_Hook(on_state_dict)) for module in members),
             unwrap(model).register_load_state_dict_pre_hook(_Hook(before_loading_weights)),
@@ -178,6 +181,8 @@ class Attachment:
             if not self._handles or key is None:
                 return
             if not self.posterior.sampling:
+                if self._sharded:  # FSDP has gathered the means for this pass already
+                    raise RuntimeError("sharded weights (FSDP2) do not support a second backward pass through a graph")
                 self._begin(key)  # a second backward pass
             elif self.posterior.key != key:
                 raise RuntimeError(
@@ -204,8 +209,8 @@ class Attachment:
                 "capture or replace no part of its step()"
             )
 
-    def _current_versions(self) -> list[int]:
-        return [p._version for p in self.posterior.means.values()]
+    def _current_versions(self) -> list[Any]:
+        return self.posterior.weight_versions()
 
     def _after_backward(self) -> None:
         if self._drawn and self._versions != self._current_versions():
@@ -248,13 +253,14 @@ class Attachment:
         self.objective.add_kl_gradient(loss_scale)
         if self.max_norm is not None:
             parameters = [p for group in self.optimizer.param_groups for p in group["params"] if p.grad is not None]
-            nn.utils.clip_grad_norm_(parameters, float(self.max_norm * loss_scale))
+            clip = _shards.clip_grad_norm_ if self._sharded else nn.utils.clip_grad_norm_
+            clip(parameters, float(self.max_norm * loss_scale))
 
     # ---- draws ----
 
     def _begin(self, key: int) -> None:
         self._key = key
-        with torch.autograd._unsafe_preserve_version_counter(tuple(self.posterior.means.values())):
+        with self.posterior.unseen_by_autograd():
             self.posterior.begin(key, track=True)
         self._marks, self._versions = self.posterior.gradient_marks(), self._current_versions()
 
@@ -262,7 +268,7 @@ class Attachment:
         """Write the means back now; a later backward pass through the same graph restores its draw."""
         self._leave_mean()
         if self._drawn:  # hidden from autograd, since a second backward pass will find the same draw again
-            with torch.autograd._unsafe_preserve_version_counter(tuple(self.posterior.means.values())):
+            with self.posterior.unseen_by_autograd():
                 self.posterior.end()
 
     def _leave_mean(self) -> None:

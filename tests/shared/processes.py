@@ -77,10 +77,15 @@ class Started:
         return self.process.exitcode
 
 
+def start_several(number, function, *arguments):
+    """Run a function of a rank and more in several processes and wait for all; an error in any is raised."""
+    _server()
+    torch.multiprocessing.start_processes(function, arguments, nprocs=number, start_method="forkserver")
+
+
 def start_two(function, *arguments):
     """Run a function of a rank and more in two processes and wait for both; an error in either is raised."""
-    _server()
-    torch.multiprocessing.start_processes(function, arguments, nprocs=2, start_method="forkserver")
+    start_several(2, function, *arguments)
 
 
 def spawn_workers(monkeypatch):

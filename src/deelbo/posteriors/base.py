@@ -10,16 +10,17 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
-from typing import TYPE_CHECKING, ClassVar
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from deelbo import _distributed
+from deelbo import _distributed, _shards
 from deelbo._modules import check_memory, check_replicated, select, trainable, unwrap
 from deelbo._registry import Registry
 from deelbo._seeds import mix
+from deelbo._shard_noise import ShardNoise
 from deelbo._vectors import LayoutCache, empty_like, uninterrupted
 from deelbo._weight_passes import ChunkCache, buffer, grad_chunks, on_device, over_chunks
 from deelbo.posteriors.embeddings import LazyEmbedding, large_embeddings
@@ -60,7 +61,7 @@ class GaussianPosterior(nn.Module, ABC):
 
     Raises:
         ValueError: If `scale_update` is something else, no parameter is trainable, a name in `deterministic` matches
-            none, or noise cannot be added to a weight (half precision, shared memory, FSDP).
+            none, or noise cannot be added to a weight (half precision, shared memory, FSDP1).
     """
 
     numbers_per_weight: ClassVar[int] = 1  # how many numbers are learned for each weight
@@ -95,6 +96,8 @@ class GaussianPosterior(nn.Module, ABC):
             raise ValueError("every trainable parameter is deterministic, so q would be empty: name fewer of them")
         self._random = list(self._means.values())
         check_memory(self._means)
+        self._mesh = _shards.mesh_of(model, everything)
+        self._shard_noise = None if self._mesh is None else ShardNoise(self._random)
         if seed is not None and not 0 <= seed < 2**63:
             raise ValueError(f"seed must be from 0 to 2**63 - 1, not {seed}")
         self.seed = int(torch.randint(2**62, ())) if seed is None else seed
@@ -201,13 +204,13 @@ class GaussianPosterior(nn.Module, ABC):
         if self.sampling:
             raise RuntimeError("posterior.sample() blocks cannot be nested: leave the outer block first")
         # Without gradients nothing in the block depends on the draw after it, so a graph from before stays valid.
-        unseen = torch.autograd._unsafe_preserve_version_counter(tuple(self._random))
+        unseen = self.unseen_by_autograd()
         with nullcontext() if torch.is_grad_enabled() else unseen:
             try:
                 self.begin(self.next_key() if seed is None else mix(seed))
-                versions = [p._version for p in self._random]
+                versions = self.weight_versions()
                 yield
-                if versions != [p._version for p in self._random]:
+                if versions != self.weight_versions():
                     raise RuntimeError(
                         "the weights were changed inside the posterior.sample() block, and the change is lost: "
                         "call optimizer.step() after the block"
@@ -217,8 +220,8 @@ class GaussianPosterior(nn.Module, ABC):
 
     def next_key(self) -> int:
         """Return the key of the next random draw, and count it."""
-        if self._synchronize and not self._agreed and _distributed.active():
-            self.seed, self.draws = _distributed.broadcast_integers([self.seed, self.draws], self.device)
+        if not self._agreed and self._communicates():
+            self.seed, self.draws = _distributed.broadcast_integers([self.seed, self.draws], *self._channel())
             self._agreed = True
         key = mix(self.seed, self.draws)
         self.draws += 1
@@ -277,7 +280,20 @@ class GaussianPosterior(nn.Module, ABC):
 
     def gradient_marks(self) -> list[tuple[int, int] | None]:
         """Return identity and version of each gradient, which change whenever a gradient is accumulated."""
-        return [None if p.grad is None else (id(p.grad), p.grad._version) for p in self._random]
+        unreduced = [grad for _, grad in self._unreduced_gradients()]
+        grads = [*(p.grad for p in self._random), *unreduced]
+        return [None if grad is None else (id(grad), _shards.version(grad)) for grad in grads]
+
+    def weight_versions(self) -> list[Any]:
+        """Return the version of each weight, which changes whenever the weight is changed in place."""
+        return [_shards.version(p) for p in self._random]
+
+    def unseen_by_autograd(self) -> AbstractContextManager[None]:
+        """Return a context in which changes of the weights do not count, so that a pending graph stays valid."""
+        return torch.autograd._unsafe_preserve_version_counter(_shards.locals_and_wholes(self._random))
+
+    def _unreduced_gradients(self) -> list[tuple[Tensor, Tensor]]:
+        return [] if self._mesh is None else _shards.unreduced_gradients(self.model)
 
     def end(self) -> None:
         """End a draw: write the means back, bit for bit, and add the gradient of the loss to the scale's `.grad`."""
@@ -304,7 +320,7 @@ class GaussianPosterior(nn.Module, ABC):
                     self._copy([weights[k] for k in kept], [saved[k] for k in kept])
             finally:  # the pass has finished, even if a Ctrl-C follows it
                 self._open = None
-                torch.clear_autocast_cache()
+                self._forget_copies()
 
     @contextmanager
     def at_mean(self) -> Iterator[None]:
@@ -326,7 +342,7 @@ class GaussianPosterior(nn.Module, ABC):
 
         weights, saved = self._weight_cache(self._eager), self._saved_cache(self._saved)
         # The draw is back before autograd looks again, so a pending backward pass stays valid.
-        with torch.autograd._unsafe_preserve_version_counter(tuple(self._random)):
+        with self.unseen_by_autograd():
             try:
                 if on_device(self._random[0]):
                     with uninterrupted():
@@ -339,14 +355,28 @@ class GaussianPosterior(nn.Module, ABC):
                     embedding.swap()
             finally:  # the pass has finished, even if a Ctrl-C follows it
                 self._swapped = not self._swapped
-                torch.clear_autocast_cache()
+                self._forget_copies()
+
+    def _forget_copies(self) -> None:
+        """Forget what was made of weights that have changed: by autocast, and by FSDP, which gathers sharded ones."""
+        torch.clear_autocast_cache()
+        if self._mesh is not None:
+            _shards.reshard(self.model)
 
     def average_scale_gradient(self) -> None:
         """Average the gradient of the scale over the data-parallel processes."""
-        if self._synchronize and _distributed.active():
+        if self._communicates():
             for raw in self.scale_parameters():
                 if raw.grad is not None:
-                    _distributed.average_(raw.grad, self.device)
+                    _distributed.average_(raw.grad, *self._channel())
+
+    def _communicates(self) -> bool:
+        """Return whether processes agree on draws and scale: those that share weights must."""
+        return self._mesh is not None or (self._synchronize and _distributed.active())
+
+    def _channel(self) -> tuple[torch.device, Sequence[Any]]:
+        """Return the device of messages to other processes, and the groups of these."""
+        return (self.device, [None]) if self._mesh is None else (self._mesh.device, self._mesh.groups)
 
     def _weights(self) -> list[Tensor]:
         """Return the chunks of the weights, after checking that they are still the network's trainable parameters."""

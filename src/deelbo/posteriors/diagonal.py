@@ -50,6 +50,8 @@ class DiagonalPosterior(GaussianPosterior):
     numbers_per_weight = 2
 
     def _make_scale(self, raw: float) -> None:
+        if self._mesh is not None:
+            raise ValueError("DiagonalPosterior does not support sharded weights (FSDP2): use IsotropicPosterior")
         for name, parameter in self._means.items():
             if parameter.is_complex():
                 raise ValueError(f'parameter "{name}" is complex: use IsotropicPosterior, or real weights')

@@ -181,4 +181,5 @@ def large_embeddings(model: nn.Module, random: list[nn.Parameter]) -> list[nn.Em
         and not module.sparse
         and module.weight.numel() >= LEAST
         and not module.weight.is_complex()
+        and not hasattr(module.weight, "device_mesh")  # each process has a part of a sharded weight
     ]

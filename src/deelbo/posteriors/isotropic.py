@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from deelbo import _shards
 from deelbo._vectors import uninterrupted
 from deelbo._weight_passes import (
     SMALL,
@@ -159,7 +160,7 @@ class IsotropicPosterior(GaussianPosterior):
         squares = 0.0
         if self.sampling and not self._swapped:
             weights, saved = self._weight_cache(self._eager), self._saved_cache(self._saved)
-            squares = float(over_chunks(_squared_difference, weights, saved))
+            squares = float(_shards.total([over_chunks(_squared_difference, weights, saved)], self._random[0])[0])
             squares += sum(float(embedding.sum_of_squares()) for embedding in self._lazy)
         log_density = -0.5 * (self.num_params * math.log(2 * math.pi * variance) + squares / variance)
         return torch.tensor(log_density, dtype=torch.float64)
@@ -213,19 +214,20 @@ class IsotropicPosterior(GaussianPosterior):
         if on_device(self._random[0]):
             self._perturb_vectors(key, weights, saved, kept)
             return
-        scale = float(self._sigma())
+        scale, noise = float(self._sigma()), self._shard_noise or standard_normal
 
         def task(k: int, weight: Tensor, mean: Tensor) -> None:
             mean.copy_(weight)
             kept[k] = 1
-            weight.add_(standard_normal(weight, key, k), alpha=scale)
+            weight.add_(noise(weight, key, k), alpha=scale)
 
         over_chunks(task, weights, saved, workers=self.num_params > SMALL)
 
     @torch.no_grad()
     def _perturb_vectors(self, key: int, weights: list[Tensor], saved: list[Tensor], kept: bytearray) -> None:
         layout, scale = self._layouts(weights), self._sigma()
-        noise = [vector.mul_(scale.to(vector.device)) for vector in layout.noise(key)]
+        vectors = layout.noise(key) if self._shard_noise is None else self._shard_noise.vectors(layout, key)
+        noise = [vector.mul_(scale.to(vector.device)) for vector in vectors]
         with uninterrupted():
             torch._foreach_copy_(saved, weights)
             kept[:] = b"\1" * len(kept)
@@ -240,6 +242,8 @@ class IsotropicPosterior(GaussianPosterior):
             product = self._inner_product_of_vectors(weights, saved, restore)
         else:
             product = self._inner_product(weights, saved, restore).to(self.device)
+        if self._mesh is not None:
+            product = self._product_of_shards(product)
         self._add_inner_product(sign * product if sign != 1 else product)
 
     def _add_inner_product(self, product: Tensor) -> None:
@@ -247,6 +251,20 @@ class IsotropicPosterior(GaussianPosterior):
             self._add_scale_gradient(product / self._sigma())
         else:
             add_grad(self.raw_scale, product.to(self.raw_scale))
+
+    def _product_of_shards(self, product: Tensor) -> Tensor:
+        """Return a number whose average over the processes is the inner product of the whole gradient and noise.
+
+        FSDP has averaged the gradients in the shards, so the inner product is the sum over shards; those that await its
+        average (`set_requires_gradient_sync(False)`) are of whole weights, for which the noise is drawn again.
+        """
+        assert self._mesh is not None
+        assert self._shard_noise is not None
+        assert self.key is not None
+        product = self._mesh.shards * product
+        if unreduced := self._unreduced_gradients():
+            product = product + self._sigma() * self._shard_noise.product_with(unreduced, self.key).to(product)
+        return product
 
     def _inner_product(self, weights: list[Tensor], saved: list[Tensor], restore: bool) -> Tensor:
         def task(k: int, weight: Tensor, mean: Tensor, grad: Tensor | None) -> Tensor | None:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from deelbo._shards import is_sharded
 from deelbo._vectors import Layout, Rows
 from deelbo._weight_passes import TensorList, buffer, over_chunks, split, sum_of_squares, wide
 
@@ -138,11 +139,16 @@ class DiagonalPlusLowRank(Covariance):
         factors: The K columns of U, each as tensors shaped like the parameters; none for a diagonal covariance.
 
     Raises:
-        ValueError: If an entry of the diagonal is not positive and finite.
+        ValueError: If an entry of the diagonal is not positive and finite, or the tensors are sharded.
     """
 
     def __init__(self, diagonal: Sequence[Tensor], factors: Sequence[Sequence[Tensor]]) -> None:
         super().__init__()
+        if any(is_sharded(a) for a in diagonal):
+            raise ValueError(
+                "covariances with a diagonal and low rank (PTYL) do not support sharded weights (FSDP2): use the prior "
+                "L2-SP, or train with DDP"
+            )
         if not all(bool(((a > 0) & a.isfinite()).all()) for a in diagonal):
             raise ValueError("the diagonal of a covariance must be positive and finite: add a larger constant to it")
         self.inverse = TensorList([a.reciprocal() for a in diagonal])

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from deelbo import _shards
 from deelbo._vectors import LayoutCache, Rows
 from deelbo._weight_passes import ChunkCache, TensorList, constants, grad_chunks, on_device, scalar_dtype
 from deelbo.posteriors.stationary import VarianceLines
@@ -111,6 +112,11 @@ class PriorGroup(nn.Module):
 
     def quadratic(self) -> tuple[Tensor, Reusable]:
         """Return (theta - mean)^T Sigma_g^-1 (theta - mean) at the current weights, and parts for `add_gradient`."""
+        value, reuse = self.local_quadratic()
+        return _shards.total([value], self.weights[0])[0], reuse
+
+    def local_quadratic(self) -> tuple[Tensor, Reusable]:
+        """Return `quadratic`, but of sharded weights the part of this process, to be summed over processes."""
         if not on_device(self.weights[0]):
             return self.covariance.quadratic(self.weights, self._chunks(), self._mean_chunks())
         moves = self._moves()
@@ -255,8 +261,10 @@ class GaussianPrior(nn.Module):
         """
         groups = list(self.named_groups().values())
         with posterior.at_mean():
-            found = [group.quadratic() if group.learned else (None, None) for group in groups]
-            lines = self._lines(posterior, [quadratic for quadratic, _ in found])
+            found = [group.local_quadratic() if group.learned else (None, None) for group in groups]
+            learned = _shards.total([value for value, _ in found if value is not None], groups[0].weights[0])
+            sums = iter(learned)
+            lines = self._lines(posterior, [next(sums) if group.learned else None for group in groups])
             if before is not None:
                 before(lines)
             variances = lines.at(posterior.square)
@@ -314,10 +322,16 @@ def shaped_like(weights: Sequence[Tensor], values: Tensor | Sequence[Tensor], wh
         values = values.split([w.numel() for w in weights])
     if len(values) != len(weights) or any(v.numel() != w.numel() for v, w in zip(values, weights, strict=True)):
         raise ValueError(f"{what} must be one tensor for each of the {len(weights)} parameters, of the same shapes")
-    return [
-        torch.empty_like(w, requires_grad=False).copy_(v.detach().reshape(w.shape))
-        for v, w in zip(values, weights, strict=True)
-    ]
+    return [_copy_like(w, v.detach()) for v, w in zip(values, weights, strict=True)]
+
+
+def _copy_like(weight: Tensor, values: Tensor) -> Tensor:
+    """Return a copy of values in shape, dtype and device of a weight, sharded if the weight is."""
+    copy = torch.empty_like(weight, requires_grad=False)
+    if _shards.is_sharded(values) or not _shards.is_sharded(weight):
+        return copy.copy_(values.reshape(weight.shape))
+    _shards.local(copy).copy_(_shards.part_of(values, weight))
+    return copy
 
 
 def _inner_product(first: Tensor, second: Tensor) -> Tensor:

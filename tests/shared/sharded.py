@@ -1,0 +1,202 @@
+"""Trainings with sharded weights (FSDP2) in several gloo processes, and the same ones in one process."""
+
+import dataclasses
+import os
+from contextlib import contextmanager, nullcontext
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import nn
+
+import deelbo
+from shared.cases import Net, batch
+
+
+@dataclasses.dataclass(frozen=True)
+class Training:
+    """How a network is trained.
+
+    Args:
+        attached: Whether hooks of `attach` do the work, or the loop itself.
+        micro_batches: Parts of a batch, whose gradients add up.
+        synchronized: Whether FSDP averages the gradient of every part; else that of their sum.
+        prior: Name of the prior.
+        scale_update: How the scale is learned.
+        max_norm: Where the whole gradient is clipped.
+        device_path: Whether the passes over weights are those of a GPU.
+        replicas: Number of replicas of the sharded network (HSDP).
+        kept: Whether FSDP keeps the gathered weights after a backward pass.
+    """
+
+    attached: bool = False
+    micro_batches: int = 1
+    synchronized: bool = True
+    prior: str = "l2_sp"
+    scale_update: str = "closed-form"
+    max_norm: float | None = None
+    device_path: bool = False
+    replicas: int = 1
+    kept: bool = False
+
+
+@contextmanager
+def process_group(rank, world, folder):
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=world)
+    try:
+        yield
+    finally:
+        dist.destroy_process_group()
+
+
+@contextmanager
+def weight_path(device_path):
+    before = os.environ.get("DEELBO_DEVICE_PATH", "0")
+    os.environ["DEELBO_DEVICE_PATH"] = str(int(device_path))
+    try:
+        yield
+    finally:
+        os.environ["DEELBO_DEVICE_PATH"] = before
+
+
+def shard(net, replicas=1):
+    """Shard a network over all processes: its body, and the rest as the root."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    world = dist.get_world_size()
+    if replicas == 1:
+        mesh = init_device_mesh("cpu", (world,))
+    else:
+        mesh = init_device_mesh("cpu", (replicas, world // replicas), mesh_dim_names=("replicas", "shards"))
+    fully_shard(net.body, mesh=mesh)
+    return fully_shard(net, mesh=mesh)
+
+
+def whole(tensor):
+    tensor = tensor.detach()
+    return (tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor).clone()
+
+
+def make(net, training, seed=0):
+    posterior = deelbo.IsotropicPosterior(net, init_scale=0.05, seed=seed, scale_update=training.scale_update)
+    prior = getattr(deelbo.priors, training.prior)(net, head="head")
+    objective = deelbo.DataEmphasizedELBO(posterior, prior, num_data=12)
+    parameters = net.parameters() if training.attached else posterior.parameters()
+    optimizer = torch.optim.SGD(parameters, lr=0.1, momentum=0.9)
+    if training.attached:
+        objective.attach(optimizer, training.max_norm)
+    return objective, optimizer
+
+
+def step(net, objective, optimizer, parts, training):
+    """Take a step on micro-batches; return what is seen between a forward pass and its backward pass."""
+    sharded = hasattr(net, "set_requires_gradient_sync")
+    optimizer.zero_grad()
+    for i, (x, y) in enumerate(parts):
+        if sharded:
+            net.set_requires_gradient_sync(training.synchronized or i == len(parts) - 1)
+            net.set_reshard_after_backward(not training.kept)
+        with nullcontext() if training.attached else objective.posterior.sample():
+            loss = F.cross_entropy(net(x), y) / len(parts)
+            with nullcontext() if training.attached else objective.posterior.at_mean():
+                seen = evaluate(net)
+            loss.backward()
+    if not training.attached:
+        objective.backward()
+        if training.max_norm is not None:
+            torch.nn.utils.clip_grad_norm_(net.parameters(), training.max_norm)
+    optimizer.step()
+    return seen
+
+
+def evaluate(net):
+    """Return outputs for inputs that all processes share."""
+    net.eval()
+    with torch.no_grad():
+        output = net(batch(4, seed=1)[0])
+    net.train()
+    return output
+
+
+def learned(net, objective):
+    """Return all that is learned, whole and by name; every process must ask."""
+    deelbo._shards.reshard(net)
+    found = {name: whole(p) for name, p in net.named_parameters()}
+    found["scale"] = objective.posterior.scale.detach().clone()
+    found["square"] = objective.posterior.square.clone()
+    found["curvature"] = torch.tensor(objective.posterior.curvature.state())
+    found["variances"] = torch.tensor(list(objective.prior.variances.values()))
+    return found
+
+
+def parts_of_batch(training, world, rank=None):
+    """Return the micro-batches of a rank, or those of all ranks together."""
+    x, y = batch()
+    ranks = range(world) if rank is None else [rank]
+    rows = [
+        torch.cat([torch.arange(12)[r::world][part :: training.micro_batches] for r in ranks])
+        for part in range(training.micro_batches)
+    ]
+    return [(x[row], y[row]) for row in rows]
+
+
+def train(training, world, rank=None, steps=3):
+    """Train a network, sharded if there is a rank, and return what was learned and seen."""
+    torch.manual_seed(0)
+    net = Net()
+    if rank is not None:
+        net = shard(net, training.replicas)
+    with weight_path(training.device_path if rank is not None else False):
+        objective, optimizer = make(net, training, seed=5 + (rank or 0))
+        seen = [step(net, objective, optimizer, parts_of_batch(training, world, rank), training) for _ in range(steps)]
+        found = learned(net, objective)
+        found["during training"], found["after"] = torch.stack(seen), evaluate(net)
+        summary = objective.summary()
+        found["summary"] = torch.tensor([summary[name] for name in sorted(summary)])
+        x, y = batch()
+        estimate = objective.estimate_importance_weighted(
+            lambda: -F.cross_entropy(net(x), y, reduction="sum"), samples=2
+        )
+        found["estimate"] = estimate
+    return found
+
+
+def train_all(rank, world, folder, trainings):
+    """What a process does: several trainings, one after the other, each into a file."""
+    with process_group(rank, world, folder):
+        for number, training in enumerate(trainings):
+            torch.save(train(training, world, rank), f"{folder}/{number}-{rank}.pt")
+
+
+class Large(nn.Module):
+    """Weights whose shards begin in the middle of chunks, or are empty."""
+
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Parameter(torch.zeros(70_001, 3))
+        self.body = nn.Linear(3, 1)
+        self.other = nn.Parameter(torch.zeros(150_000))
+
+
+def draw(world=1, rank=None, device_path=False, replicas=1):
+    """Return a draw of all weights of a large network, whole."""
+    net = Large()
+    torch.nn.init.zeros_(net.body.weight)
+    if rank is not None:
+        shard(net, replicas)
+    with weight_path(device_path):
+        posterior = deelbo.IsotropicPosterior(net, init_scale=1.0, seed=3)
+        with posterior.sample():
+            drawn = {name: whole(p) for name, p in posterior.means.items()}
+    assert all(not whole(p).any() for name, p in posterior.means.items() if name != "body.bias")
+    return drawn
+
+
+def draw_all(rank, world, folder):
+    """What a process does: draws on both paths, and with replicas."""
+    with process_group(rank, world, folder):
+        drawn = [draw(world, rank, device_path) for device_path in (False, True)]
+        drawn += [draw(world, rank, replicas=2)] if world == 4 else []
+        torch.save(drawn, f"{folder}/{rank}.pt")
