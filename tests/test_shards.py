@@ -20,6 +20,7 @@ TRAININGS = {
     "l2-zero by gradient": Training(prior="l2_zero", scale_update="gradient"),
     "attached, clipped": Training(attached=True, max_norm=0.05),
     "attached by gradient, clipped": Training(attached=True, scale_update="gradient", max_norm=0.05),
+    "group of modules": Training(attached=True, micro_batches=2, synchronized=False, grouped=True),
     "device path": Training(micro_batches=2, device_path=True),
     "device path, attached, no_sync": Training(attached=True, micro_batches=2, synchronized=False, device_path=True),
 }
@@ -49,6 +50,21 @@ def test_processes_with_shards_learn_what_one_learns_on_the_joint_batch(results,
     joint = sharded.train((TRAININGS | REPLICATED)[name], world)
     for key in joint:
         torch.testing.assert_close(first[key], joint[key], rtol=1e-7, atol=1e-9, msg=key)
+
+
+SAVED = [Training(), Training(attached=True), Training(attached=True, optimizer="AdamW")]
+
+
+def test_saved_by_four_processes_and_resumed_by_two(tmp_path):
+    processes.start_several(4, sharded.save_in_the_middle, 4, str(tmp_path), SAVED)
+    (tmp_path / "resumed").mkdir()
+    processes.start_several(2, sharded.resume, 2, str(tmp_path), SAVED)
+    for number in range(len(SAVED)):
+        whole = torch.load(tmp_path / f"whole-{number}-0.pt")
+        for rank in range(2):
+            resumed = torch.load(tmp_path / f"resumed-{number}-{rank}.pt")
+            for key in whole:
+                torch.testing.assert_close(resumed[key], whole[key], rtol=1e-7, atol=1e-9, msg=key)
 
 
 @pytest.mark.parametrize("world", [1, 3, 4])

@@ -179,12 +179,11 @@ def unreduced_gradients(model: nn.Module) -> list[tuple[Tensor, Tensor]]:
     They are there while `set_requires_gradient_sync(False)` accumulates gradients without communication.
     """
     found = []
-    for module in fsdp_modules(model):
-        for group in module._get_fsdp_state()._fsdp_param_groups:
-            for part in group.fsdp_params:
-                whole = getattr(part, "_unsharded_param", None)
-                if whole is not None and whole.grad is not None:
-                    found.append((part.sharded_param, whole.grad))
+    for state in dict.fromkeys(module._get_fsdp_state() for module in fsdp_modules(model)):  # some modules share one
+        for part in [part for group in state._fsdp_param_groups for part in group.fsdp_params]:
+            whole = getattr(part, "_unsharded_param", None)
+            if whole is not None and whole.grad is not None:
+                found.append((part.sharded_param, whole.grad))
     return found
 
 

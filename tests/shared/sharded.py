@@ -27,6 +27,8 @@ class Training:
         device_path: Whether the passes over weights are those of a GPU.
         replicas: Number of replicas of the sharded network (HSDP).
         kept: Whether FSDP keeps the gathered weights after a backward pass.
+        grouped: Whether modules share a group of FSDP.
+        optimizer: Name of the optimizer.
     """
 
     attached: bool = False
@@ -38,6 +40,8 @@ class Training:
     device_path: bool = False
     replicas: int = 1
     kept: bool = False
+    grouped: bool = False
+    optimizer: str = "SGD"
 
 
 @contextmanager
@@ -60,8 +64,8 @@ def weight_path(device_path):
         os.environ["DEELBO_DEVICE_PATH"] = before
 
 
-def shard(net, replicas=1):
-    """Shard a network over all processes: its body, and the rest as the root."""
+def shard(net, replicas=1, grouped=False):
+    """Shard a network over all processes: its body, and the rest as the root or as a group of modules."""
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
 
@@ -71,6 +75,8 @@ def shard(net, replicas=1):
     else:
         mesh = init_device_mesh("cpu", (replicas, world // replicas), mesh_dim_names=("replicas", "shards"))
     fully_shard(net.body, mesh=mesh)
+    if grouped:
+        fully_shard([net.norm, net.head], mesh=mesh)
     return fully_shard(net, mesh=mesh)
 
 
@@ -79,12 +85,17 @@ def whole(tensor):
     return (tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor).clone()
 
 
-def make(net, training, seed=0):
+def make(net, training, seed=0, resumed=False):
     posterior = deelbo.IsotropicPosterior(net, init_scale=0.05, seed=seed, scale_update=training.scale_update)
     prior = getattr(deelbo.priors, training.prior)(net, head="head")
     objective = deelbo.DataEmphasizedELBO(posterior, prior, num_data=12)
     parameters = net.parameters() if training.attached else posterior.parameters()
-    optimizer = torch.optim.SGD(parameters, lr=0.1, momentum=0.9)
+    options = {"lr": 0.1, "momentum": 0.9} if training.optimizer == "SGD" else {"lr": 0.01, "weight_decay": 0.0}
+    optimizer = getattr(torch.optim, training.optimizer)(parameters, **options)
+    if resumed:  # a step makes the optimizer's state, into which the saved one is loaded
+        for parameter in net.parameters():
+            parameter.grad = torch.zeros_like(parameter)
+        optimizer.step()
     if training.attached:
         objective.attach(optimizer, training.max_norm)
     return objective, optimizer
@@ -147,7 +158,7 @@ def train(training, world, rank=None, steps=3):
     torch.manual_seed(0)
     net = Net()
     if rank is not None:
-        net = shard(net, training.replicas)
+        net = shard(net, training.replicas, training.grouped)
     with weight_path(training.device_path if rank is not None else False):
         objective, optimizer = make(net, training, seed=5 + (rank or 0))
         seen = [step(net, objective, optimizer, parts_of_batch(training, world, rank), training) for _ in range(steps)]
@@ -161,6 +172,49 @@ def train(training, world, rank=None, steps=3):
         )
         found["estimate"] = estimate
     return found
+
+
+def save_in_the_middle(rank, world, folder, trainings):
+    """What a process does: train for two steps and save, train for two more and return what was learned."""
+    from torch.distributed import checkpoint
+
+    with process_group(rank, world, folder):
+        for number, training in enumerate(trainings):
+            torch.manual_seed(0)
+            net = shard(Net())
+            objective, optimizer = make(net, training, seed=5)
+            parts = parts_of_batch(training, world, rank)
+            for i in range(4):
+                if i == 2:
+                    checkpoint.save(state(net, objective, optimizer), checkpoint_id=f"{folder}/checkpoint-{number}")
+                step(net, objective, optimizer, parts, training)
+            torch.save(learned(net, objective), f"{folder}/whole-{number}-{rank}.pt")
+
+
+def resume(rank, world, folder, trainings):
+    """What a process does: load and train for two steps."""
+    from torch.distributed import checkpoint
+
+    with process_group(rank, world, f"{folder}/resumed"):
+        for number, training in enumerate(trainings):
+            torch.manual_seed(9)  # other weights, and so another mean of the prior
+            net = shard(Net())
+            objective, optimizer = make(net, training, seed=8, resumed=True)
+            loaded = state(net, objective, optimizer)
+            checkpoint.load(loaded, checkpoint_id=f"{folder}/checkpoint-{number}")
+            net.load_state_dict(loaded["model"])
+            optimizer.load_state_dict(loaded["optimizer"])
+            if "objective" in loaded:
+                objective.load_state_dict(loaded["objective"])
+            for _ in range(2):
+                step(net, objective, optimizer, parts_of_batch(training, world, rank), training)
+            torch.save(learned(net, objective), f"{folder}/resumed-{number}-{rank}.pt")
+
+
+def state(net, objective, optimizer):
+    """Return all that is saved; the optimizer's state has the objective's if it is attached."""
+    found = {"model": net.state_dict(), "optimizer": optimizer.state_dict()}
+    return found if "deelbo" in found["optimizer"] else {**found, "objective": objective.state_dict()}
 
 
 def train_all(rank, world, folder, trainings):
