@@ -36,18 +36,21 @@ OTHERS = {"--models", "--nproc_per_node"}
 
 @pytest.fixture(autouse=True)
 def _registry():
-    """Forget afterwards what a block has registered."""
+    """Forget afterwards what a block has registered, and end its group of processes."""
     before = dict.fromkeys(STRATEGIES.names())
     yield
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
     for name in set(STRATEGIES.names()) - set(before):
         del STRATEGIES._entries[name]
 
 
 def agree(names):
-    """The loop in full and the one with `attach` learn the same."""
+    """The loop in full and the one with `attach` learn the same; a sharded network is resumed as it was saved."""
     explicit, attached = names["learned"][:2]
     assert all(1e-3 < value < 1 for value in explicit.values())
     assert explicit == pytest.approx(attached, rel=1e-6)
+    assert names["objective"].summary() == pytest.approx(names["saved"])
 
 
 def near_the_truth(names):

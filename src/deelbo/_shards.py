@@ -105,6 +105,12 @@ def reshard(model: nn.Module) -> None:
         module.reshard()
 
 
+def finish(tensor: Tensor) -> None:
+    """Wait until a shard is written: FSDP does not wait for changes between a forward pass and its backward pass."""
+    if tensor.device.type != "cpu":
+        torch.accelerator.synchronize()
+
+
 class Mesh:
     """The processes that share a weight, and the sums over them.
 

@@ -77,6 +77,21 @@ def three_parts(names):
     return {"model": model}
 
 
+def sharded(names):
+    store = f"file://{Path('store').resolve()}"  # a reader has several processes, started by torchrun
+    torch.distributed.init_process_group("gloo", init_method=store, rank=0, world_size=1)
+    return {"model": WithHead(), "loader": DataLoader(classes(), batch_size=8)}
+
+
+def sharded_anew(names):
+    model, deelbo = WithHead(), names["deelbo"]
+    torch.distributed.fsdp.fully_shard(model)
+    objective = deelbo.DataEmphasizedELBO(deelbo.IsotropicPosterior(model), deelbo.priors.l2_sp(model), num_data=24)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0)
+    saved = names["objective"].summary()
+    return {"model": model, "objective": objective, "optimizer": optimizer, "saved": saved}
+
+
 def trainer(names):
     import transformers
 
@@ -125,7 +140,7 @@ def source_task(names):
 
 # What a reader has who comes to a block, beside the names of the page's earlier blocks.
 GIVEN = {
-    "docs/training-loop.md": {2: attached, 3: three_parts},
+    "docs/training-loop.md": {2: attached, 3: three_parts, 4: sharded, 5: sharded_anew},
     "docs/integrations.md": {0: trainer, 1: lightning_module},
     "docs/rff.md": {0: numbers, 1: embeddings},
     "docs/ptyl.md": {0: source_task},

@@ -64,8 +64,8 @@ def weight_path(device_path):
         os.environ["DEELBO_DEVICE_PATH"] = before
 
 
-def shard(net, replicas=1, grouped=False):
-    """Shard a network over all processes: its body, and the rest as the root or as a group of modules."""
+def shard(net, replicas=1, grouped=False, whole=False):
+    """Shard a network over all processes: its body (unless as a whole), and the rest as root or group of modules."""
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
 
@@ -74,7 +74,8 @@ def shard(net, replicas=1, grouped=False):
         mesh = init_device_mesh("cpu", (world,))
     else:
         mesh = init_device_mesh("cpu", (replicas, world // replicas), mesh_dim_names=("replicas", "shards"))
-    fully_shard(net.body, mesh=mesh)
+    if not whole:
+        fully_shard(net.body, mesh=mesh)
     if grouped:
         fully_shard([net.norm, net.head], mesh=mesh)
     return fully_shard(net, mesh=mesh)
@@ -222,6 +223,33 @@ def train_all(rank, world, folder, trainings):
     with process_group(rank, world, folder):
         for number, training in enumerate(trainings):
             torch.save(train(training, world, rank), f"{folder}/{number}-{rank}.pt")
+
+
+def train_with_accelerate(rank, folder, port, training):
+    """What a process does: train a network that accelerate has sharded, in its own way to accumulate gradients."""
+    import accelerate
+
+    torch.set_num_threads(1)
+    place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": 2, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    os.environ.update({name: str(value) for name, value in place.items()})
+    plugin = accelerate.FullyShardedDataParallelPlugin(fsdp_version=2, cpu_ram_efficient_loading=False)
+    accelerator = accelerate.Accelerator(cpu=True, gradient_accumulation_steps=training.micro_batches)
+    # Without a GPU accelerate would wrap by DDP; all that follows is what it does with GPUs.
+    accelerator.state.distributed_type, accelerator.state.fsdp_plugin = accelerate.DistributedType.FSDP, plugin
+    torch.manual_seed(0)
+    net = Net()
+    net, optimizer = accelerator.prepare(net, torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9))
+    posterior = deelbo.IsotropicPosterior(net, init_scale=0.05, seed=5 + rank)
+    objective = deelbo.DataEmphasizedELBO(posterior, deelbo.priors.l2_sp(net, head="head"), num_data=12)
+    objective.attach(optimizer)
+    for _ in range(3):
+        for x, y in parts_of_batch(training, 2, rank):
+            with accelerator.accumulate(net):
+                accelerator.backward(F.cross_entropy(net(x), y))
+                optimizer.step()
+                optimizer.zero_grad()
+    torch.save(learned(net, objective), f"{folder}/{rank}.pt")
+    dist.destroy_process_group()
 
 
 class Large(nn.Module):

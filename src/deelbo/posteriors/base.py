@@ -356,6 +356,8 @@ class GaussianPosterior(nn.Module, ABC):
             finally:  # the pass has finished, even if a Ctrl-C follows it
                 self._swapped = not self._swapped
                 self._forget_copies()
+                if self._mesh is not None:
+                    _shards.finish(self._random[0])
 
     def _forget_copies(self) -> None:
         """Forget what was made of weights that have changed: by autocast, and by FSDP, which gathers sharded ones."""
