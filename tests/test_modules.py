@@ -42,6 +42,11 @@ def test_weights_that_would_swallow_the_noise_are_refused(dtype):
     net = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2).to(dtype))
     with pytest.raises(ValueError, match=rf'"1.weight" is {str(dtype).split(".")[1]}, whose rounding swallows noise'):
         trainable(net)
+    if dtype == torch.bfloat16:
+        assert len(trainable(net, bfloat16=True)) == 4
+    else:
+        with pytest.raises(ValueError, match=r'"1.weight" is float16, in which small gradients become zero'):
+            trainable(net, bfloat16=True)
 
 
 def test_weights_without_a_shape_are_refused():

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 # Optimizers that update the weights during the backward pass, when they hold a draw and the KL's gradient is not there.
 TOO_EARLY = ("lomo", "layerwise")
@@ -124,6 +124,34 @@ def leave(optimizer: torch.optim.Optimizer, added: Sequence[nn.Parameter]) -> No
                 group[key] = [group[key][i] for i in rest]
     for parameter in added:
         optimizer.state.pop(parameter, None)
+
+
+def lift(
+    optimizer: torch.optim.Optimizer, old: Sequence[nn.Parameter], new: Sequence[nn.Parameter]
+) -> list[tuple[nn.Parameter, nn.Parameter]]:
+    """Put parameters in the place of others of the same shapes but another dtype, with what is known of them.
+
+    Args:
+        optimizer: The optimizer.
+        old: Parameters that it may have, such as bfloat16 weights.
+        new: Parameters to have instead, such as their masters.
+
+    Returns:
+        The pairs of both that were exchanged.
+    """
+    present = {id(p) for group in optimizer.param_groups for p in group["params"]}
+    pairs = [(p, q) for p, q in zip(old, new, strict=True) if id(p) in present]
+    others = {id(p): q for p, q in pairs}
+    for group in optimizer.param_groups:
+        group["params"][:] = [others.get(id(p), p) for p in group["params"]]
+    for parameter, other in pairs:
+        if parameter in optimizer.state:
+            state = optimizer.state.pop(parameter)
+            optimizer.state[other] = {
+                name: value.to(other.dtype) if isinstance(value, Tensor) and value.shape == other.shape else value
+                for name, value in state.items()
+            }
+    return pairs
 
 
 def _rate(group: dict[str, Any]) -> float:

@@ -32,7 +32,7 @@ def split_head(
     Raises:
         ValueError: If the head has no trainable parameter; the message names candidates.
     """
-    parameters = trainable(model)
+    parameters = trainable(model, bfloat16=True)
     prefixes = find_head(model) if head is None else [head] if isinstance(head, str) else list(head)
     for prefix in prefixes:
         if not select(parameters, [prefix]):
@@ -60,7 +60,7 @@ def find_head(model: nn.Module) -> list[str]:
         ValueError: If none is found; the message names candidates.
     """
     network = unwrap(model)
-    names = list(trainable(network))
+    names = list(trainable(network, bfloat16=True))
     finders = (_timm_head, _peft_head, _hugging_face_head, _usual_head)
     for head in (finder(network, names) for finder in finders):
         if head and select(names, head):
@@ -109,7 +109,7 @@ def _usual_head(network: nn.Module, names: list[str]) -> list[str]:
 def _candidates(model: nn.Module) -> list[str]:
     """Return linear layers with trainable weights, from the output backwards, or else the last modules with weights."""
     network = unwrap(model)
-    parameters = trainable(network)
+    parameters = trainable(network, bfloat16=True)
     linear = [n for n, m in network.named_modules() if isinstance(m, nn.Linear) and n and select(parameters, [n])]
     owners = linear or list(dict.fromkeys(name.rsplit(".", 1)[0] for name in parameters))
     return [f'"{name}"' for name in owners[::-1][:8]]

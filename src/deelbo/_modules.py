@@ -36,11 +36,12 @@ def eval_mode(model: nn.Module) -> Iterator[None]:
             module.training = training
 
 
-def trainable(model: nn.Module) -> dict[str, nn.Parameter]:
+def trainable(model: nn.Module, bfloat16: bool = False) -> dict[str, nn.Parameter]:
     """Return the parameters with `requires_grad` by name; a tied weight appears once.
 
     Args:
         model: Any module, bare or wrapped.
+        bfloat16: Whether weights in bfloat16 are welcome, because their means are kept in float32.
 
     Raises:
         ValueError: If no parameter is trainable, or one of them cannot carry Gaussian noise.
@@ -53,12 +54,17 @@ def trainable(model: nn.Module) -> dict[str, nn.Parameter]:
             f"{type(model).__name__} has no parameter with requires_grad=True, so there is nothing to learn"
         )
     for name, parameter in parameters.items():
-        check(name, parameter)
+        check(name, parameter, bfloat16)
     return parameters
 
 
-def check(name: str, parameter: nn.Parameter) -> None:
+def check(name: str, parameter: nn.Parameter, bfloat16: bool = False) -> None:
     """Refuse a parameter that cannot carry Gaussian noise.
+
+    Args:
+        name: Name of the parameter.
+        parameter: The parameter.
+        bfloat16: Whether it may be bfloat16.
 
     Raises:
         ValueError: If the parameter is lazy, sharded or of low precision; the message names it and the remedy.
@@ -72,7 +78,13 @@ def check(name: str, parameter: nn.Parameter) -> None:
             f'parameter "{name}" is sharded (DeepSpeed ZeRO-3), which is not supported: train with DDP, or shard the '
             "network with fully_shard (FSDP2)"
         )
-    if parameter.dtype not in (torch.float32, torch.float64, torch.complex64, torch.complex128):
+    if bfloat16 and parameter.dtype == torch.float16:
+        raise ValueError(
+            f'parameter "{name}" is float16, in which small gradients become zero: use model.bfloat16(), or keep the '
+            "weights in float32 (model.float()) and compute under torch.autocast with a GradScaler"
+        )
+    good = (torch.float32, torch.float64, torch.complex64, torch.complex128, *([torch.bfloat16] if bfloat16 else []))
+    if parameter.dtype not in good:
         raise ValueError(
             f'parameter "{name}" is {str(parameter.dtype).removeprefix("torch.")}, whose rounding swallows noise of '
             "scale 1e-4: keep the weights in float32 (model.float()) and compute under torch.autocast instead"

@@ -270,12 +270,16 @@ def standard_normal(
         size: Size of the chunk, that of `like` if None.
         dtype: Data type of the noise, that of `like` if None.
     """
+    return buffer(like, dtype=dtype, size=size).normal_(generator=seeded_generator(like.device, seed, k))
+
+
+def seeded_generator(device: torch.device, seed: int, k: int) -> torch.Generator:
+    """Return this thread's random generator on a device, with a seed of its own for chunk k of a draw."""
     generators = _workspace.__dict__.setdefault("generators", {})
-    generator = generators.get(like.device)
+    generator = generators.get(device)
     if generator is None:
-        generator = generators[like.device] = torch.Generator(like.device)
-    generator.manual_seed((seed + k * GOLDEN) & SEED_MASK)
-    return buffer(like, dtype=dtype, size=size).normal_(generator=generator)
+        generator = generators[device] = torch.Generator(device)
+    return generator.manual_seed((seed + k * GOLDEN) & SEED_MASK)
 
 
 def wide(chunk: Tensor, slot: int = 0) -> Tensor:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 from deelbo import _shards
-from deelbo._attached_optimizers import bare_optimizer, check_optimizer, join, leave
+from deelbo._attached_optimizers import bare_optimizer, check_optimizer, join, leave, lift
 from deelbo._modules import unwrap
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class Attachment:
 
     The scale is added to the optimizer's first parameter group without weight decay, so that its learning-rate schedule
     applies to the scale as well. If it is learned by gradient and the groups have different learning rates, it gets a
-    group of its own with the largest of them.
+    group of its own with the largest of them. In the place of bfloat16 weights the optimizer gets their masters.
 
     Args:
         objective: Objective to optimize.
@@ -62,7 +62,8 @@ class Attachment:
         self.max_norm = max_norm
         if unwrap(self.posterior.model) in _attached:
             raise RuntimeError("the network is attached already: call remove() of the earlier handle first")
-        check_optimizer(optimizer, self.posterior.means)
+        check_optimizer(optimizer, self._held())
+        self._lifted = lift(optimizer, self.posterior.masters.weights, self.posterior.masters.means)
         self._joined = join(optimizer, self.posterior.scale_parameters(), not self.posterior.scale_in_closed_form)
         self._key: int | None = None  # key of the draw of the latest training forward pass
         self._backward_pass: int | None = None  # id of the backward pass at whose end the means come back
@@ -90,6 +91,13 @@ class Attachment:
         self.posterior.attachment = None
         _attached.discard(unwrap(self.posterior.model))
         leave(self.optimizer, self._joined)
+        lift(self.optimizer, [master for _, master in self._lifted], [weight for weight, _ in self._lifted])
+
+    def _held(self) -> dict[str, nn.Parameter]:
+        """Return the weights as an optimizer has them: masters only if it was made with `posterior.parameters()`."""
+        present = {id(p) for group in getattr(self.optimizer, "param_groups", []) for p in group["params"]}
+        own = dict(unwrap(self.posterior.model).named_parameters())
+        return {name: mean if id(mean) in present else own[name] for name, mean in self.posterior.means.items()}
 
     def __deepcopy__(self, memo: dict[int, Any]) -> None:
         """Return None, so that a copy of the posterior is not attached."""

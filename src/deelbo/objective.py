@@ -244,7 +244,8 @@ class DataEmphasizedELBO(nn.Module):
                     raise ValueError(
                         f"log_likelihood_fn must return one number, a sum over the data, not shape {list(value.shape)}"
                     )
-                ratio = self.prior.log_prob() - self.posterior.log_prob() if ratios else torch.zeros(())
+                with self.posterior.at_draw():
+                    ratio = self.prior.log_prob() - self.posterior.log_prob() if ratios else torch.zeros(())
             yield value.reshape(()), ratio
 
 

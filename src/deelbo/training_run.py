@@ -163,6 +163,7 @@ class TrainingRun:
 
     def _make_method(self, network: nn.Module, likelihood: Likelihood | None = None) -> Method:
         """Return the method for a network at its initial state."""
+        trainable(unwrap(network))  # refuses weights in bfloat16, which are for loops of one's own
         inputs = MethodInputs(
             network=network,
             prior=self._recipe.make(network, self.head),

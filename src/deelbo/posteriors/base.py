@@ -2,14 +2,15 @@
 
 Outside a `sample()` block the network's parameters hold the mean of q; inside they hold a draw, written in place,
 so any module works. During a draw the means are stored in a copy, and the noise is recovered as draw - mean, so this
-takes the memory of one extra copy of the weights.
+takes the memory of one extra copy of the weights. The means of bfloat16 weights are in float32 at all times, and are
+not the network's parameters but beside them (`masters.py`).
 """
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -24,6 +25,7 @@ from deelbo._shard_noise import ShardNoise
 from deelbo._vectors import LayoutCache, empty_like, uninterrupted
 from deelbo._weight_passes import ChunkCache, buffer, grad_chunks, on_device, over_chunks
 from deelbo.posteriors.embeddings import LazyEmbedding, large_embeddings
+from deelbo.posteriors.masters import Masters
 from deelbo.posteriors.stationary import Curvature, VarianceLines, stationary_square
 
 if TYPE_CHECKING:
@@ -61,7 +63,7 @@ class GaussianPosterior(nn.Module, ABC):
 
     Raises:
         ValueError: If `scale_update` is something else, no parameter is trainable, a name in `deterministic` matches
-            none, or noise cannot be added to a weight (half precision, shared memory, FSDP1).
+            none, a parameter of these is bfloat16, or noise cannot be added to a weight (float16, shared memory, FSDP1).
     """
 
     numbers_per_weight: ClassVar[int] = 1  # how many numbers are learned for each weight
@@ -84,19 +86,28 @@ class GaussianPosterior(nn.Module, ABC):
         self.curvature = Curvature()
         self._model = (model,)  # in a tuple, so that the network does not become a part of this module
         check_replicated(model)
-        everything = trainable(model)
+        everything = trainable(model, bfloat16=True)
         prefixes = [deterministic] if isinstance(deterministic, str) else list(deterministic)
         for prefix in prefixes:
             if not select(everything, [prefix]):
                 raise ValueError(f'deterministic "{prefix}" names no trainable parameter of {type(model).__name__}')
         points = set(select(everything, prefixes))
         self._points = {name: p for name, p in everything.items() if name in points}
-        self._means = {name: p for name, p in everything.items() if name not in points}
-        if not self._means:
+        self._own = {name: p for name, p in everything.items() if name not in points}  # the network's random weights
+        if not self._own:
             raise ValueError("every trainable parameter is deterministic, so q would be empty: name fewer of them")
-        self._random = list(self._means.values())
-        check_memory(self._means)
+        check_memory(self._own)
+        half = {name: p for name, p in self._own.items() if p.dtype == torch.bfloat16}
+        self.masters = Masters(half)
+        self._means = {**self._own, **dict(zip(half, self.masters.means, strict=True))}
+        self._random = [p for name, p in self._own.items() if name not in half]
+        _check_points(self._points)
         self._mesh = _shards.mesh_of(model, everything)
+        if self._mesh is not None and half:
+            raise ValueError(
+                f'parameter "{next(iter(half))}" is bfloat16 and sharded: shard float32 weights, with '
+                "MixedPrecisionPolicy(param_dtype=torch.bfloat16)"
+            )
         self._shard_noise = None if self._mesh is None else ShardNoise(self._random)
         if seed is not None and not 0 <= seed < 2**63:
             raise ValueError(f"seed must be from 0 to 2**63 - 1, not {seed}")
@@ -131,18 +142,23 @@ class GaussianPosterior(nn.Module, ABC):
 
     @property
     def means(self) -> dict[str, nn.Parameter]:
-        """The random parameters by name; outside a draw they hold the mean of q."""
+        """The means of q by name: the network's random parameters outside a draw, masters of bfloat16 ones always."""
         return dict(self._means)
+
+    @property
+    def network_weights(self) -> list[nn.Parameter]:
+        """The network's random parameters, which hold the draw."""
+        return [*self._random, *self.masters.weights]
 
     @property
     def num_params(self) -> int:
         """D, the number of random weights; a complex weight counts as two."""
-        return sum(p.numel() * (2 if p.is_complex() else 1) for p in self._random)
+        return sum(p.numel() * (2 if p.is_complex() else 1) for p in self._means.values())
 
     @property
     def device(self) -> torch.device:
         """Device of the first random weight."""
-        return self._random[0].device
+        return next(iter(self._means.values())).device
 
     @property
     def scale_in_closed_form(self) -> bool:
@@ -155,11 +171,15 @@ class GaussianPosterior(nn.Module, ABC):
         """Iterate over all parameters to optimize: means, deterministic parameters and the unconstrained scale."""
         for name, parameter in {**self._means, **self._points}.items():
             yield f"{prefix}.{name}" if prefix else name, parameter
-        yield from super().named_parameters(prefix, recurse, remove_duplicate)
+        means = {id(p) for p in self.masters.means}
+        yield from (
+            pair for pair in super().named_parameters(prefix, recurse, remove_duplicate) if id(pair[1]) not in means
+        )
 
     def scale_parameters(self) -> list[nn.Parameter]:
         """Return the parameters of the unconstrained scale, which `model.parameters()` does not include."""
-        return [p for module in self.modules() for p in module._parameters.values() if p is not None]
+        modules = [module for module in self.modules() if module is not self.masters]
+        return [p for module in modules for p in module._parameters.values() if p is not None]
 
     def get_extra_state(self) -> Tensor:
         """Return seed, number of draws and average curvature, for `state_dict`; the network's own has the means."""
@@ -245,6 +265,8 @@ class GaussianPosterior(nn.Module, ABC):
         self._open = key
         try:
             self._perturb(key, weights, saved, self._kept)
+            if self._tracking:
+                self.masters.absorb(anew=self.finished)
             self._marks = self.gradient_marks()
             if self._tracking:
                 self._start_scale_gradient(weights, saved)
@@ -281,16 +303,16 @@ class GaussianPosterior(nn.Module, ABC):
     def gradient_marks(self) -> list[tuple[int, int] | None]:
         """Return identity and version of each gradient, which change whenever a gradient is accumulated."""
         unreduced = [grad for _, grad in self._unreduced_gradients()]
-        grads = [*(p.grad for p in self._random), *unreduced]
+        grads = [*(p.grad for p in (*self.network_weights, *self.masters.means)), *unreduced]
         return [None if grad is None else (id(grad), _shards.version(grad)) for grad in grads]
 
     def weight_versions(self) -> list[Any]:
         """Return the version of each weight, which changes whenever the weight is changed in place."""
-        return [_shards.version(p) for p in self._random]
+        return [_shards.version(p) for p in self.network_weights]
 
     def unseen_by_autograd(self) -> AbstractContextManager[None]:
         """Return a context in which changes of the weights do not count, so that a pending graph stays valid."""
-        return torch.autograd._unsafe_preserve_version_counter(_shards.locals_and_wholes(self._random))
+        return torch.autograd._unsafe_preserve_version_counter(_shards.locals_and_wholes(self.network_weights))
 
     def _unreduced_gradients(self) -> list[tuple[Tensor, Tensor]]:
         return [] if self._mesh is None else _shards.unreduced_gradients(self.model)
@@ -311,8 +333,10 @@ class GaussianPosterior(nn.Module, ABC):
                 for embedding in self._lazy:
                     self._add_inner_product(embedding.inner_product())
                 self.collected = self.collected or marks != self._marks
+                self.masters.absorb()
         finally:
             try:
+                self.masters.restore()
                 for embedding in self._lazy:
                     embedding.restore()
                 if not restored:
@@ -334,6 +358,10 @@ class GaussianPosterior(nn.Module, ABC):
             if outermost and self._swapped:
                 self._swap()
 
+    def at_draw(self) -> AbstractContextManager[None]:
+        """Return a context in which `means` of bfloat16 weights are the draw too, before rounding; for densities."""
+        return nullcontext()
+
     def _swap(self) -> None:
         def task(k: int, weight: Tensor, saved: Tensor) -> None:
             scratch = buffer(weight).copy_(weight)
@@ -344,7 +372,8 @@ class GaussianPosterior(nn.Module, ABC):
         # The draw is back before autograd looks again, so a pending backward pass stays valid.
         with self.unseen_by_autograd():
             try:
-                if on_device(self._random[0]):
+                self.masters.swap()
+                if self._random and on_device(self._random[0]):
                     with uninterrupted():
                         drawn = self._layouts(weights).gather(weights)
                         torch._foreach_copy_(weights, saved)
@@ -382,26 +411,30 @@ class GaussianPosterior(nn.Module, ABC):
 
     def _weights(self) -> list[Tensor]:
         """Return the chunks of the weights, after checking that they are still the network's trainable parameters."""
-        current = trainable(self.model)
-        for name, parameter in self._means.items():
+        current = trainable(self.model, bfloat16=True)
+        for name, parameter in self._own.items():
             if current.get(name) is not parameter:
                 change = "replaced" if parameter.requires_grad else "frozen"
                 raise RuntimeError(f'parameter "{name}" was {change} after the posterior was made: make a new one')
+            if (parameter.dtype == torch.bfloat16) != (self._means[name] is not parameter):
+                dtype = str(parameter.dtype).removeprefix("torch.")
+                raise RuntimeError(f'parameter "{name}" became {dtype} after the posterior was made: make a new one')
         if new := sorted(current.keys() - self._means.keys() - self._points.keys()):
             raise RuntimeError(f'parameter "{new[0]}" became trainable after the posterior was made: make a new one')
         weights = self._weight_cache(self._eager)
         if weights is not self._room_for:  # the first time, and whenever a weight has moved
-            if on_device(self._random[0]):
+            if self._random and on_device(self._random[0]):
                 self._saved_vectors, self._saved = empty_like(self._eager)
             else:
                 with torch.inference_mode(False):
                     self._saved = [torch.empty_like(p, requires_grad=False) for p in self._eager]
             self._room_for = weights
+        self.masters.follow()
         return weights
 
     def _copy(self, weights: list[Tensor], saved: list[Tensor]) -> None:
         """Write saved means back into weights."""
-        if on_device(self._random[0]) and weights:
+        if weights and on_device(weights[0]):
             with uninterrupted():
                 torch._foreach_copy_(weights, saved)
         else:
@@ -480,6 +513,16 @@ class GaussianPosterior(nn.Module, ABC):
     @abstractmethod
     def add_kl_gradient(self, groups: Iterable[PriorGroup], weight: float | Tensor) -> None:
         """Add weight * d KL / d scale to the gradient of the scale."""
+
+
+def _check_points(points: Mapping[str, nn.Parameter]) -> None:
+    """Refuse deterministic parameters in bfloat16, in which small steps of the optimizer would vanish."""
+    for name, parameter in points.items():
+        if parameter.dtype == torch.bfloat16:
+            raise ValueError(
+                f'deterministic parameter "{name}" is bfloat16, in which small steps vanish: make it float32, with '
+                "parameter.data = parameter.data.float()"
+            )
 
 
 def _restore(k: int, weight: Tensor, saved: Tensor) -> None:

@@ -52,7 +52,9 @@ class DiagonalPosterior(GaussianPosterior):
     def _make_scale(self, raw: float) -> None:
         if self._mesh is not None:
             raise ValueError("DiagonalPosterior does not support sharded weights (FSDP2): use IsotropicPosterior")
-        for name, parameter in self._means.items():
+        for name, parameter in self._own.items():
+            if parameter.dtype == torch.bfloat16:
+                raise ValueError(f'parameter "{name}" is bfloat16: use IsotropicPosterior, or float32 weights')
             if parameter.is_complex():
                 raise ValueError(f'parameter "{name}" is complex: use IsotropicPosterior, or real weights')
         self.raw_scale = nn.ParameterList(torch.full_like(p, raw, requires_grad=False) for p in self._random)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from deelbo import _shards
 from deelbo._vectors import uninterrupted
 from deelbo._weight_passes import (
     SMALL,
@@ -86,7 +86,7 @@ class IsotropicPosterior(GaussianPosterior):
     skips_unused_rows = True
 
     def _make_scale(self, raw: float) -> None:
-        first = self._random[0]
+        first = next(iter(self._means.values()))
         dtype = torch.zeros((), dtype=first.dtype).real.dtype
         self.raw_scale = nn.Parameter(torch.tensor(raw, dtype=dtype, device=first.device))
         # Scale and scale^2, and the state of `raw_scale` that they belong to.
@@ -158,10 +158,12 @@ class IsotropicPosterior(GaussianPosterior):
         """Return log q(theta) = -D/2 log(2 pi scale^2) - |theta - mean|^2 / (2 scale^2) at the current weights."""
         variance = float(self.square)
         squares = 0.0
-        if self.sampling and not self._swapped:
+        if self._open is not None and not self._swapped:
             weights, saved = self._weight_cache(self._eager), self._saved_cache(self._saved)
-            squares = float(_shards.total([over_chunks(_squared_difference, weights, saved)], self._random[0])[0])
+            found = over_chunks(_squared_difference, weights, saved)
+            squares = float(found if self._mesh is None else self._mesh.total(found))
             squares += sum(float(embedding.sum_of_squares()) for embedding in self._lazy)
+            squares += variance * self.masters.squared_noise(self._open)
         log_density = -0.5 * (self.num_params * math.log(2 * math.pi * variance) + squares / variance)
         return torch.tensor(log_density, dtype=torch.float64)
 
@@ -210,8 +212,13 @@ class IsotropicPosterior(GaussianPosterior):
         torch.log(sigma.expm1(), out=self.raw_scale.detach())  # the inverse of softplus
         self._moments_of = self.raw_scale._version, self.raw_scale.data_ptr()
 
+    def at_draw(self) -> AbstractContextManager[None]:
+        """Return a context in which `means` of bfloat16 weights are the draw too, before rounding; for densities."""
+        return nullcontext() if self._open is None else self.masters.at_draw(self._open, self._sigma())
+
     def _perturb(self, key: int, weights: list[Tensor], saved: list[Tensor], kept: bytearray) -> None:
-        if on_device(self._random[0]):
+        self.masters.draw(key, self._sigma())
+        if self._random and on_device(self._random[0]):
             self._perturb_vectors(key, weights, saved, kept)
             return
         scale, noise = float(self._sigma()), self._shard_noise or standard_normal
@@ -238,12 +245,14 @@ class IsotropicPosterior(GaussianPosterior):
 
         For a scale in closed form it is kept as it is; by gradient, it becomes d loss / d raw_scale.
         """
-        if on_device(self._random[0]):
+        if self._random and on_device(self._random[0]):
             product = self._inner_product_of_vectors(weights, saved, restore)
         else:
             product = self._inner_product(weights, saved, restore).to(self.device)
         if self._mesh is not None:
             product = self._product_of_shards(product)
+        if self._open is not None and self.masters.weights:
+            product = product + self.masters.inner_product(self._open, self._sigma()).to(product.device)
         self._add_inner_product(sign * product if sign != 1 else product)
 
     def _add_inner_product(self, product: Tensor) -> None:

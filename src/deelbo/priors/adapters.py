@@ -29,7 +29,7 @@ def adapters(model: nn.Module, deterministic: Iterable[str] = ()) -> GaussianPri
     Raises:
         ValueError: If the model has no adapters.
     """
-    weights = trainable(model)
+    weights = trainable(model, bfloat16=True)
     left_out = set(select(weights, [deterministic] if isinstance(deterministic, str) else deterministic))
     found: dict[str, dict[str, nn.Parameter]] = {"lora_A": {}, "lora_B": {}, "other": {}, "head": {}}
     for name, parameter in weights.items():

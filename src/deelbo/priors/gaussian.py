@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from deelbo import _shards
 from deelbo._vectors import LayoutCache, Rows
 from deelbo._weight_passes import ChunkCache, TensorList, constants, grad_chunks, on_device, scalar_dtype
+from deelbo.posteriors.masters import mean_of
 from deelbo.posteriors.stationary import VarianceLines
 from deelbo.priors.covariance import Covariance, Identity, OptionalChunks
 
@@ -61,7 +62,7 @@ class PriorGroup(nn.Module):
         if not named:
             raise ValueError("a prior group needs at least one parameter, but `parameters` is empty")
         self.names = [str(name) for name in named]
-        self.weights: list[nn.Parameter] = list(named.values())
+        self.weights: list[nn.Parameter] = [mean_of(weight) for weight in named.values()]
         if not self.num_params:
             raise ValueError(f"the parameters of a prior group ({', '.join(self.names)}) have no elements: drop them")
         self.learned = learned
@@ -242,7 +243,10 @@ class GaussianPrior(nn.Module):
             return torch.tensor(sum(g.kl(posterior) for g in self.named_groups().values()), dtype=torch.float64)
 
     def log_prob(self) -> Tensor:
-        """Return log p(theta) at the current weights: a draw inside a `sample()` block, else the mean of q."""
+        """Return log p(theta) at the current weights: a draw inside a `sample()` block, else the mean of q.
+
+        Of bfloat16 weights it is the mean inside the block too, unless this is called within `posterior.at_draw()`.
+        """
         return torch.tensor(sum(group.log_prob() for group in self.named_groups().values()), dtype=torch.float64)
 
     def update_variances(
