@@ -1,6 +1,8 @@
 """The device path, which the CPU takes with DEELBO_DEVICE_PATH=1: kernels and host reads of a step, draws, accuracy."""
 
+import copy
 from collections import Counter
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -119,6 +121,40 @@ def test_a_step_launches_few_kernels_and_reads_nothing(network, prior, attached)
     print(f"{network.__name__}, {prior}, {'attached' if attached else 'explicit'}: {kernels.total()} kernels")
     assert kernels.total() <= 60
     assert ours.reads.total() == network_alone.reads.total()
+
+
+@pytest.mark.parametrize("attached", [False, True])
+def test_a_step_with_weights_in_bfloat16_launches_few_kernels_and_reads_nothing(attached):
+    found = []
+    for layers in (1, 3):
+        torch.manual_seed(0)
+        model = torch.nn.Sequential(*(torch.nn.Linear(4, 4) for _ in range(layers)), torch.nn.Linear(4, 2)).bfloat16()
+        posterior = deelbo.IsotropicPosterior(model)
+        prior = deelbo.priors.l2_sp(model, head=str(layers))
+        objective = deelbo.DataEmphasizedELBO(posterior, prior, num_data=1000)
+        parameters = model.parameters() if attached else posterior.parameters()
+        optimizer = torch.optim.SGD(parameters, lr=1e-3, momentum=0.9, foreach=True)
+        if attached:
+            objective.attach(optimizer)
+        inputs = torch.randn(5, 4).bfloat16()
+
+        def step(model=model, posterior=posterior, objective=objective, optimizer=optimizer, inputs=inputs):
+            optimizer.zero_grad()
+            with nullcontext() if attached else posterior.sample():
+                loss_of(model, inputs).backward()
+            if not attached:
+                objective.backward()
+            optimizer.step()
+
+        step()
+        with Count() as ours:
+            step()
+        with Count() as network_alone:
+            loss_of(copy.deepcopy(model), inputs).backward()
+        found.append((ours.kernels - network_alone.kernels).total())
+        assert ours.reads.total() == network_alone.reads.total()
+    print(f"kernels with 4 and 8 weights in bfloat16: {found}")
+    assert found[0] == found[1] <= 90  # SGD's own among them
 
 
 def test_draws_are_independent_and_standard_normal():

@@ -80,9 +80,27 @@ def test_adapters_of_half_precision_become_float32(tmp_path):
     assert kinds == {True: torch.float32, False: torch.bfloat16}
     trainer.train()
     assert all(0 < value < 1 for value in handle.objective.prior.variances.values())
-    with pytest.raises(ValueError, match=r"bfloat16, whose rounding swallows noise.*float32"):
+
+
+def test_a_network_in_bfloat16_is_trained_and_resumed(tmp_path):
+    def trained(folder, **options):
+        model = language_model().bfloat16()
+        args = arguments(tmp_path / folder, save_strategy="steps", save_steps=3, **options)
+        trainer = transformers.Trainer(model, args, train_dataset=Texts(tokens=True))
+        return trainer, huggingface.attach(trainer).objective.posterior.masters
+
+    trainer, whole = trained("one")
+    before = [mean.detach().clone() for mean in whole.means]
+    trainer.train()
+    assert {p.dtype for p in trainer.model.parameters()} == {torch.bfloat16}
+    assert not any(torch.equal(mean, start) for mean, start in zip(whole.means, before, strict=True))
+    assert all(torch.equal(w, m.bfloat16()) for w, m in zip(whole.weights, whole.means, strict=True))
+    other, resumed = trained("two")
+    other.train(resume_from_checkpoint=str(tmp_path / "one" / "checkpoint-3"))
+    assert all(torch.equal(m, r) for m, r in zip(whole.means, resumed.means, strict=True))
+    with pytest.raises(ValueError, match=r"is float16, in which small gradients become zero: use model.bfloat16\(\)"):
         huggingface.attach(
-            transformers.Trainer(language_model().bfloat16(), arguments(tmp_path), train_dataset=Texts(tokens=True))
+            transformers.Trainer(language_model().half(), arguments(tmp_path), train_dataset=Texts(tokens=True))
         )
 
 

@@ -165,31 +165,35 @@ def test_the_networks_zero_grad_is_enough():
     assert same(one[0], copies(other[0]))
 
 
-def regression(dtype, steps=400):
-    """Train a linear model, whose posterior is known, and return scale, variance and training loss."""
+def regression(dtype, steps=400, seed=1):
+    """Train a linear model, and return the scale of its posterior and the variance of its prior."""
     torch.manual_seed(0)
     x = torch.randn(200, 30).bfloat16().double()
     y = x @ torch.randn(30).double() / 5
     net = Vector(torch.zeros(30, dtype=dtype))
-    posterior = deelbo.IsotropicPosterior(net, seed=1)
+    posterior = deelbo.IsotropicPosterior(net, seed=seed)
     prior = deelbo.priors.GaussianPrior({"all": deelbo.priors.PriorGroup(net.parameters())})
     objective = deelbo.DataEmphasizedELBO(posterior, prior, num_data=200)
     optimizer = torch.optim.SGD(posterior.parameters(), lr=0.3)
+    schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, steps)  # so that the noise averages out
     for _ in range(steps):
         optimizer.zero_grad()
         with posterior.sample():
             (50 * (x @ net.weight.double() - y).square().mean()).div(100).backward()
         objective.backward()
         optimizer.step()
+        schedule.step()
     prior.update_variances(posterior)
     return posterior.typical_scale, prior.variances["all"]
 
 
 def test_scale_and_variance_are_those_of_float64():
-    scale, variance = regression(torch.bfloat16)
-    reference = regression(torch.float64)
-    assert scale == pytest.approx(reference[0], rel=0.03)
-    assert variance == pytest.approx(reference[1], rel=0.03)
+    """On average over three seeds, each of which changes them by 1 to 2 per cent."""
+    found, reference = (
+        torch.tensor([regression(dtype, seed=seed) for seed in (1, 2, 3)]).mean(0)
+        for dtype in (torch.bfloat16, torch.float64)
+    )
+    assert torch.allclose(found, reference, rtol=0.025)
 
 
 def test_resuming_is_bit_for_bit():
@@ -460,3 +464,14 @@ def test_an_attached_run_is_resumed_bit_for_bit():
     assert same(second[0], copies(whole[0]))
     means = whole[1].posterior.means
     assert all(torch.equal(mean, means[name]) for name, mean in second[1].posterior.means.items())
+
+
+def test_the_noise_is_that_of_the_same_network_in_float32():
+    net, objective, _ = make(init_scale=0.1)
+    single = copy.deepcopy(net).float()
+    theirs = deelbo.IsotropicPosterior(single, init_scale=0.1, seed=7)
+    before = copies(single)
+    with objective.posterior.sample(), objective.posterior.at_draw(), theirs.sample(), torch.no_grad():
+        for name, weight in single.named_parameters():
+            assert torch.allclose(objective.posterior.means[name], weight, atol=1e-6)
+            assert not torch.allclose(weight, before[name], atol=1e-3)

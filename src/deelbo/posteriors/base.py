@@ -63,7 +63,8 @@ class GaussianPosterior(nn.Module, ABC):
 
     Raises:
         ValueError: If `scale_update` is something else, no parameter is trainable, a name in `deterministic` matches
-            none, a parameter of these is bfloat16, or noise cannot be added to a weight (float16, shared memory, FSDP1).
+            none, a parameter of these is bfloat16, or noise cannot be added to a weight (float16, shared memory,
+            FSDP1).
     """
 
     numbers_per_weight: ClassVar[int] = 1  # how many numbers are learned for each weight
@@ -98,7 +99,7 @@ class GaussianPosterior(nn.Module, ABC):
             raise ValueError("every trainable parameter is deterministic, so q would be empty: name fewer of them")
         check_memory(self._own)
         half = {name: p for name, p in self._own.items() if p.dtype == torch.bfloat16}
-        self.masters = Masters(half)
+        self.masters = Masters(half, alone=len(half) == len(self._own))
         self._means = {**self._own, **dict(zip(half, self.masters.means, strict=True))}
         self._random = [p for name, p in self._own.items() if name not in half]
         _check_points(self._points)

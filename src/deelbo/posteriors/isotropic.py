@@ -218,7 +218,9 @@ class IsotropicPosterior(GaussianPosterior):
 
     def _perturb(self, key: int, weights: list[Tensor], saved: list[Tensor], kept: bytearray) -> None:
         self.masters.draw(key, self._sigma())
-        if self._random and on_device(self._random[0]):
+        if not self._random:
+            return
+        if on_device(self._random[0]):
             self._perturb_vectors(key, weights, saved, kept)
             return
         scale, noise = float(self._sigma()), self._shard_noise or standard_normal

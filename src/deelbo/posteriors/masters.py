@@ -33,7 +33,7 @@ from torch import Tensor, nn
 from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils.weak import TensorWeakRef, WeakTensorKeyDictionary
 
-from deelbo._seeds import mix
+from deelbo._seeds import GOLDEN, mix
 from deelbo._vectors import LayoutCache, uninterrupted
 from deelbo._weight_passes import (
     ChunkCache,
@@ -48,7 +48,8 @@ from deelbo._weight_passes import (
 )
 from deelbo.posteriors.rounding import stochastic_round_
 
-_NOISE, _ROUNDING = 1, 2  # what a key is mixed with, so that masters and float32 weights have different noise
+_ROUNDING = 2  # what a key is mixed with for the random bits of rounding
+_BEHIND = 1 << 32  # number of the first chunk behind all chunks of a network's float32 weights
 
 
 def mean_of(weight: nn.Parameter) -> nn.Parameter:
@@ -74,10 +75,12 @@ class Masters(nn.Module):
 
     Args:
         weights: The network's bfloat16 weights by name; there may be none.
+        alone: Whether the network has no other random weights: then the noise is that of the same network in float32.
     """
 
-    def __init__(self, weights: Mapping[str, nn.Parameter]) -> None:
+    def __init__(self, weights: Mapping[str, nn.Parameter], alone: bool = True) -> None:
         super().__init__()
+        self._first_chunk = 0 if alone else _BEHIND
         self.weights = list(weights.values())
         for name, weight in weights.items():
             self.register_parameter(f"mean:{name.replace('.', '/')}", mean_of(weight))
@@ -171,7 +174,7 @@ class Masters(nn.Module):
             with uninterrupted():
                 torch._foreach_copy_(weights, layout.split(noise))
             return
-        sigma, noise_key = float(scale), mix(key, _NOISE)
+        sigma, noise_key = float(scale), self._noise_key(key)
 
         def task(k: int, weight: Tensor, mean: Tensor) -> None:
             drawn = standard_normal(mean, noise_key, k).mul_(sigma).add_(mean)
@@ -179,10 +182,14 @@ class Masters(nn.Module):
 
         over_chunks(task, weights, means, workers=True)
 
+    def _noise_key(self, key: int) -> int:
+        """Return the key of the noise, other than that of float32 weights; chunk k adds k * GOLDEN to it."""
+        return key + self._first_chunk * GOLDEN
+
     def _scaled_noise(self, key: int, scale: Tensor) -> list[Tensor]:
         """Return scale * eps in vectors, on the device path."""
         _refuse_capture(self.means[0].device)
-        noise = self._layouts(self._chunks()[1]).noise(mix(key, _NOISE))
+        noise = self._layouts(self._chunks()[1]).noise(self._noise_key(key))
         return [vector.mul_(scale.to(vector.device)) for vector in noise]
 
     @torch.no_grad()
@@ -198,7 +205,7 @@ class Masters(nn.Module):
             filled = [torch.zeros_like(w) if g is None else g for g, w in zip(grads, weights, strict=True)]
             products = [torch.dot(eps, g.float()) for eps, g in zip(noise, layout.gather(filled), strict=True)]
             return sum((product.to(products[0]) for product in products[1:]), products[0])
-        noise_key = mix(key, _NOISE)
+        noise_key = self._noise_key(key)
 
         def task(k: int, mean: Tensor, grad: Tensor | None) -> Tensor | None:
             if grad is None:
@@ -217,7 +224,7 @@ class Masters(nn.Module):
         if means and on_device(means[0]):
             ones = torch.ones((), device=means[0].device)
             return self._layouts(means).split(self._scaled_noise(key, ones))
-        return [standard_normal(mean, mix(key, _NOISE), k).clone() for k, mean in enumerate(means)]
+        return [standard_normal(mean, self._noise_key(key), k).clone() for k, mean in enumerate(means)]
 
     def absorb(self, anew: bool = False) -> None:
         """Move the gradients of the network to the masters: added in float32, and None in the network.
