@@ -28,6 +28,7 @@ TRAININGS = {
     "attached, clipped": Training(attached=True, max_norm=0.05),
     "attached by gradient, clipped": Training(attached=True, scale_update="gradient", max_norm=0.05),
     "group of modules": Training(attached=True, micro_batches=2, synchronized=False, grouped=True),
+    "frozen weight": Training(attached=True, micro_batches=2, synchronized=False, frozen=True),
     "device path": Training(micro_batches=2, device_path=True),
     "device path, attached, no_sync": Training(attached=True, micro_batches=2, synchronized=False, device_path=True),
 }
@@ -55,6 +56,7 @@ def test_processes_with_shards_learn_what_one_learns_on_the_joint_batch(results,
     for other in others:
         assert all(torch.equal(first[key], other[key]) for key in first)  # bit for bit
     joint = sharded.train((TRAININGS | REPLICATED)[name], world)
+    assert (joint["scale"] / 0.3).item() not in (pytest.approx(1.2**3), pytest.approx(0.5**3))  # not at its limits
     for key in joint:
         torch.testing.assert_close(first[key], joint[key], rtol=1e-7, atol=1e-9, msg=key)
 

@@ -29,6 +29,7 @@ class Training:
         kept: Whether FSDP keeps the gathered weights after a backward pass.
         grouped: Whether modules share a group of FSDP.
         optimizer: Name of the optimizer.
+        frozen: Whether a weight is not trained, as those below adapters are.
     """
 
     attached: bool = False
@@ -42,6 +43,7 @@ class Training:
     kept: bool = False
     grouped: bool = False
     optimizer: str = "SGD"
+    frozen: bool = False
 
 
 @contextmanager
@@ -87,7 +89,7 @@ def whole(tensor):
 
 
 def make(net, training, seed=0, resumed=False):
-    posterior = deelbo.IsotropicPosterior(net, init_scale=0.05, seed=seed, scale_update=training.scale_update)
+    posterior = deelbo.IsotropicPosterior(net, init_scale=0.3, seed=seed, scale_update=training.scale_update)
     prior = getattr(deelbo.priors, training.prior)(net, head="head")
     objective = deelbo.DataEmphasizedELBO(posterior, prior, num_data=12)
     parameters = net.parameters() if training.attached else posterior.parameters()
@@ -158,6 +160,7 @@ def train(training, world, rank=None, steps=3):
     """Train a network, sharded if there is a rank, and return what was learned and seen."""
     torch.manual_seed(0)
     net = Net()
+    net.body.weight.requires_grad_(not training.frozen)
     if rank is not None:
         net = shard(net, training.replicas, training.grouped)
     with weight_path(training.device_path if rank is not None else False):
@@ -239,7 +242,7 @@ def train_with_accelerate(rank, folder, port, training):
     torch.manual_seed(0)
     net = Net()
     net, optimizer = accelerator.prepare(net, torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9))
-    posterior = deelbo.IsotropicPosterior(net, init_scale=0.05, seed=5 + rank)
+    posterior = deelbo.IsotropicPosterior(net, init_scale=0.3, seed=5 + rank)
     objective = deelbo.DataEmphasizedELBO(posterior, deelbo.priors.l2_sp(net, head="head"), num_data=12)
     objective.attach(optimizer)
     for _ in range(3):
