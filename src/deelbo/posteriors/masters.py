@@ -127,6 +127,8 @@ class Masters(nn.Module):
 
     def follow(self) -> None:
         """Bring masters and network in step, and masters to the device and memory layout of their weights."""
+        if not self.weights:
+            return
         for weight, mean in zip(self.weights, self.means, strict=True):
             if mean.device != weight.device or not aligned(mean, weight):
                 with torch.inference_mode(False):
@@ -147,7 +149,7 @@ class Masters(nn.Module):
                 mean.copy_(torch.where(rounded == weight, mean, weight))
 
         weights, means = self._chunks()
-        if means and on_device(means[0]):
+        if on_device(means[0]):
             layout = self._layouts(means)
             vectors = [
                 torch.where(mean.bfloat16() == weight, mean, weight)
@@ -164,9 +166,11 @@ class Masters(nn.Module):
     @torch.no_grad()
     def draw(self, key: int, scale: Tensor) -> None:
         """Write R(mean + scale * eps) into the network; the same key gives the same bits again."""
+        if not self.weights:
+            return
         weights, means = self._chunks()
         rounding = mix(key, _ROUNDING)
-        if means and on_device(means[0]):
+        if on_device(means[0]):
             layout, noise = self._layouts(means), self._scaled_noise(key, scale)
             torch._foreach_add_(layout.split(noise), means)
             for k, vector in enumerate(noise):
