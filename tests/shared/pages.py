@@ -140,7 +140,7 @@ def source_task(names):
 
 # What a reader has who comes to a block, beside the names of the page's earlier blocks.
 GIVEN = {
-    "docs/training-loop.md": {2: attached, 3: three_parts, 4: sharded, 5: sharded_anew},
+    "docs/training-loop.md": {2: attached, 3: three_parts, 5: sharded, 6: sharded_anew},
     "docs/integrations.md": {0: trainer, 1: lightning_module},
     "docs/rff.md": {0: numbers, 1: embeddings},
     "docs/ptyl.md": {0: source_task},

@@ -332,7 +332,8 @@ class GaussianPosterior(nn.Module, ABC):
                 self._collect(1.0, weights, saved, restore=True)
                 restored = True
                 for embedding in self._lazy:
-                    self._add_inner_product(embedding.inner_product())
+                    if embedding.open:
+                        self._add_inner_product(embedding.inner_product())
                 self.collected = self.collected or marks != self._marks
                 self.masters.absorb()
         finally:

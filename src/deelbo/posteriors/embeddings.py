@@ -43,7 +43,7 @@ class LazyEmbedding:
         self._used = torch.zeros(len(module.weight), dtype=torch.bool)
         self._rows = torch.empty(0, dtype=torch.long)
         self._means = module.weight.detach()[:0]
-        self._open = False
+        self.open = False  # whether a draw has begun
         module.register_forward_pre_hook(RowHook(weakref.ref(self)))
 
     @property
@@ -61,7 +61,7 @@ class LazyEmbedding:
             scale: Standard deviation of the noise.
         """
         again = self._rows if key == self._key else None
-        self._key, self._scale, self._open = key, scale, True
+        self._key, self._scale, self.open = key, scale, True
         self._fresh = self.weight.grad is None
         self._used.zero_()
         self._rows, self._means = self._rows[:0], self._means[:0]
@@ -75,7 +75,7 @@ class LazyEmbedding:
         Args:
             indices: Indices of rows, as the embedding gets them; if one is out of range, the embedding will tell.
         """
-        if not self._open or not indices.numel():
+        if not self.open or not indices.numel():
             return
         low, high = torch.aminmax(indices)
         if low < 0 or high >= len(self._used):
@@ -111,7 +111,7 @@ class LazyEmbedding:
     @torch.no_grad()
     def inner_product(self) -> Tensor:
         """Return <gradient, noise>, and see whether rows without noise have a gradient."""
-        if not self._open or self.weight.grad is None:
+        if self.weight.grad is None:
             return torch.zeros((), dtype=torch.float64)
         if self._checks and self._fresh:
             self._checks -= 1
@@ -122,7 +122,7 @@ class LazyEmbedding:
     @torch.no_grad()
     def sum_of_squares(self) -> Tensor:
         """Return |noise|^2 of the whole draw, whose missing rows are drawn now."""
-        if not self._open:
+        if not self.open:
             return torch.zeros((), dtype=torch.float64)
         self.touch(torch.arange(len(self._used)))
         return (self.weight.detach()[self._rows] - self._means).double().square().sum()
@@ -130,14 +130,14 @@ class LazyEmbedding:
     @torch.no_grad()
     def restore(self) -> None:
         """Write the means back."""
-        if self._open:
+        if self.open:
             self.weight.detach().index_copy_(0, self._rows, self._means)
-            self._open = False
+            self.open = False
 
     @torch.no_grad()
     def swap(self) -> None:
         """Exchange draw and means."""
-        if self._open:
+        if self.open:
             drawn = self.weight.detach()[self._rows]
             self.weight.detach().index_copy_(0, self._rows, self._means)
             self._means = drawn
@@ -146,14 +146,19 @@ class LazyEmbedding:
 class RowHook:
     """Hook that gives noise to the rows of a call; lost when the network is copied or the posterior is gone."""
 
-    def __init__(self, embedding: Callable[[], LazyEmbedding | None] = lambda: None) -> None:
-        self.embedding = embedding
+    def __init__(self, embedding: Callable[[], LazyEmbedding | None] | None = None) -> None:
+        self.embedding = embedding or (lambda: None)
+        # Not compiled with the network; nor is the compiler imported where there is nothing to touch.
+        self._touch = None if embedding is None else torch.compiler.disable(self._touch_rows)
 
-    @torch.compiler.disable
     def __call__(self, module: nn.Module, args: tuple[Any, ...]) -> None:
         """Touch the rows; PyTorch calls it before the embedding."""
-        if args and (embedding := self.embedding()) is not None:
-            embedding.touch(args[0])
+        if self._touch is not None and args:
+            self._touch(args[0])
+
+    def _touch_rows(self, indices: Tensor) -> None:
+        if (embedding := self.embedding()) is not None:
+            embedding.touch(indices)
 
     def __reduce__(self) -> tuple[type[RowHook], tuple[()]]:
         return RowHook, ()
