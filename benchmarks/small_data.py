@@ -1,7 +1,7 @@
 """deelbo's default run beside what people use instead on little data, and what each ingredient of it contributes.
 
     python benchmarks/small_data.py rivals DATA OUT [--cells trec10,pets5] [--skip map-grid] [--jobs 2]
-    python benchmarks/small_data.py ingredients DATA OUT [--cells trec10,pets5,cifar10,digits10] [--jobs 2]
+    python benchmarks/small_data.py ingredients DATA OUT [--cells trec10,pets5,cifar10,digits10] [--sets 1] [--jobs 2]
     python benchmarks/small_data.py rates DATA OUT [--cells trec10,pets5] [--before] [--jobs 2]
     python benchmarks/small_data.py table DATA OUT
 
@@ -9,10 +9,10 @@
 best by test accuracy and the race's choice; --before does it as DE-ELBO ran before.
 
 DATA has the folders agnews, trec, pets and cifar10; the digits are scikit-learn's. A cell is a dataset with a number of
-training examples for each class; each is run on three training sets, with the same 200 steps of 32 examples for every
-method (and every learning rate of a search). Networks of texts are called in bfloat16 (autocast), twice as fast here;
-SetFit in float32. Runs are made through the records of `deelbo compare` in OUT/records: an
-interrupted benchmark continues, and `table` shows what there is. One thread for each run.
+training examples for each class; each is run on three training sets (--sets 1: on the first), with the same 200 steps
+of 32 examples for every method (and every learning rate of a search). Networks of texts are called in bfloat16
+(autocast), twice as fast here; SetFit in float32. Runs are made through the records of `deelbo compare` in OUT/records:
+an interrupted benchmark continues, and `table` shows what there is. One thread for each run.
 """
 
 from __future__ import annotations
@@ -37,7 +37,6 @@ from deelbo.specs import DataSpec, ModelSpec
 
 SEEDS = (1001, 2001, 3001)
 STEPS = {"steps": 200, "batch_size": 32, "likelihood": "categorical"}
-RIVALS = ("de-elbo", "probe", "lp-ft", "default")
 RATES = (0.03, 0.01, 0.003)
 GRID = {"learning_rates": (0.03, 0.01), "strengths": (0.01, 0.0001)}  # reduced: 8 runs and a final one
 HEADING = "| | accuracy, % | NLL | ECE, % | time | rates |\n| --- | --- | --- | --- | --- | --- |"
@@ -117,24 +116,26 @@ VARIANTS: dict[str, tuple[dict[str, Any], tuple[float, ...]]] = {
 }
 
 
-def comparisons(cell: str, data: Path, out: Path) -> Iterator[tuple[str, Comparison]]:
+def comparisons(cell: str, data: Path, out: Path, seeds: tuple[int, ...] = SEEDS) -> Iterator[tuple[str, Comparison]]:
     """Yield the comparisons of a cell with all rivals."""
-    text = CELLS[cell].size is None
-    options = Options(methods=("de-elbo",), settings=STEPS, learning_rates=RATES)
-    yield "de-elbo", comparison(cell, data, out, options)
-    for name in ("probe", "default"):
-        yield name, comparison(cell, data, out, Options(methods=(name,), settings=STEPS))
-    yield "lp-ft", comparison(cell, data, out, Options(methods=("lp-ft",), settings=STEPS, learning_rates=RATES))
-    if text:
-        yield "setfit", comparison(cell, data, out, Options(methods=("setfit",), settings=STEPS))
+    options: dict[str, dict[str, Any]] = {
+        "de-elbo": {"learning_rates": RATES},
+        "probe": {},
+        "default": {},
+        "lp-ft": {"learning_rates": RATES},
+    }
+    if CELLS[cell].size is None:
+        options["setfit"] = {}
     if cell in GRID_CELLS:
-        yield "map-grid", comparison(cell, data, out, Options(methods=("map-grid",), settings=STEPS, **GRID))  # type: ignore[arg-type]
+        options["map-grid"] = GRID
+    for name, own in options.items():
+        yield name, comparison(cell, data, out, Options(methods=(name,), settings=STEPS, **own), None, seeds)
 
 
 def comparison(
-    cell: str, data: Path, out: Path, options: Options, pooling: str | None = None, seeds: tuple[int, ...] = SEEDS
+    cell: str, data: Path, out: Path, options: Options, pooling: str | None, seeds: tuple[int, ...]
 ) -> Comparison:
-    """Return one comparison of a cell on its three training sets."""
+    """Return one comparison of a cell on some training sets."""
     chosen = CELLS[cell]
     data_spec, model_spec = chosen.specs(data, out)
     if pooling is not None:
@@ -153,17 +154,17 @@ def comparison(
     return Comparison(problems, Records(out / "records"))
 
 
-def variants(cell: str, data: Path, out: Path) -> Iterator[tuple[str, Comparison]]:
+def variants(cell: str, data: Path, out: Path, seeds: tuple[int, ...]) -> Iterator[tuple[str, Comparison]]:
     """Yield the comparisons of a cell with and without each ingredient."""
     text = CELLS[cell].size is None
     for name, (settings, rates) in VARIANTS.items():
         if "statistics" in name if text else "pairs" in name:
             continue
         options = Options(methods=("de-elbo",), settings={**STEPS, **settings}, learning_rates=rates)
-        yield name, comparison(cell, data, out, options, "own" if text and name.startswith("before") else None)
+        yield name, comparison(cell, data, out, options, "own" if text and name.startswith("before") else None, seeds)
         if text and name in ("today", "before"):
             other = "own" if name == "today" else "mean"
-            yield f"{name}, pooling {other}", comparison(cell, data, out, options, other)
+            yield f"{name}, pooling {other}", comparison(cell, data, out, options, other, seeds)
 
 
 def show_rates(cell: str, data: Path, out: Path, before: bool, jobs: int) -> None:
@@ -209,6 +210,8 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("--cells", default="")
     parser.add_argument("--skip", default="", help="comparisons to leave out, such as map-grid")
+    parser.add_argument("--only", default="", help="the only comparisons to run, such as lp-ft,default")
+    parser.add_argument("--sets", type=int, default=len(SEEDS), help="number of training sets")
     parser.add_argument("--before", action="store_true")
     parser.add_argument("--jobs", type=int, default=2)
     arguments = parser.parse_args()
@@ -225,8 +228,9 @@ def main() -> None:
         print(f"\n## {what}", flush=True)
         for cell in cells:
             print(f"\n### {cell}\n\n{HEADING}")
-            for title, found in makers[what](cell, arguments.data, arguments.out):
-                if arguments.what != "table" and title not in arguments.skip.split(","):
+            for title, found in makers[what](cell, arguments.data, arguments.out, SEEDS[: arguments.sets]):
+                chosen = title not in arguments.skip.split(",") and title in (arguments.only or title).split(",")
+                if arguments.what != "table" and chosen:
                     run(found, arguments.out, arguments.jobs)
                 by_method: dict[str, list[dict[str, Any]]] = {}
                 for row in rows_of(found):
