@@ -21,6 +21,7 @@ def candidate(steps=40, rate=0.1, init_scale=0.05, **options):
     settings = Settings(steps=steps, batch_size=32, samples=3, init_scale=init_scale, **options)
     likelihood, prior = Categorical(), settings.prior_recipe().make(network, "3")
     method = METHODS[settings.method].make(MethodInputs(network, prior, likelihood, len(data), 10, settings))
+    accelerate.state.AcceleratorState._reset_state()  # an earlier test may have used another precision
     accelerator = accelerate.Accelerator(cpu=True)
     return Candidate(
         network,

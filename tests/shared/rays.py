@@ -23,7 +23,9 @@ class Node:
     def __init__(self, log, *words):
         words = [*words, "--num-cpus=1", "--object-store-memory=100000000", "--disable-usage-stats", "--block"]
         # Ray's workers are very nice, and would wait for other tests; a dead node is noticed after two seconds.
+        # Ray would ask for a token where an earlier local cluster has left one, but only the first node would know it.
         options = {
+            "RAY_AUTH_MODE": "disabled",
             "RAY_worker_niceness": "0",
             "RAY_health_check_period_ms": "500",
             "RAY_health_check_timeout_ms": "1000",
