@@ -14,12 +14,9 @@ import torch
 from torch import Tensor
 
 from deelbo._interrupt import DeferredInterrupt
-from deelbo._seeds import GOLDEN, SEED_MASK
 from deelbo._shards import like as sharded_like
 from deelbo._shards import local
-from deelbo._weight_passes import TensorList, flat
-
-_generators: dict[torch.device, torch.Generator] = {}
+from deelbo._weight_passes import TensorList, flat, seeded_generator
 
 
 class Layout:
@@ -65,10 +62,7 @@ class Layout:
             if vector.device.type == "cuda" and torch.cuda.is_current_stream_capturing():
                 vector.normal_()
                 continue
-            if vector.device not in _generators:
-                _generators[vector.device] = torch.Generator(vector.device)
-            generator = _generators[vector.device].manual_seed((key + k * GOLDEN) & SEED_MASK)
-            vector.normal_(generator=generator)
+            vector.normal_(generator=seeded_generator(vector.device, key, k))
         return vectors
 
 

@@ -18,13 +18,13 @@ import torch
 from torch import Tensor, nn
 
 from deelbo import _distributed, _shards
-from deelbo._modules import check_memory, check_replicated, select, trainable, unwrap
+from deelbo._modules import check_memory, check_replicated, select, trainable
 from deelbo._registry import Registry
 from deelbo._seeds import mix
 from deelbo._shard_noise import ShardNoise
 from deelbo._vectors import LayoutCache, empty_like, uninterrupted
 from deelbo._weight_passes import ChunkCache, buffer, grad_chunks, on_device, over_chunks
-from deelbo.posteriors.embeddings import LazyEmbedding, large_embeddings
+from deelbo.posteriors.embeddings import LazyEmbedding
 from deelbo.posteriors.masters import Masters
 from deelbo.posteriors.stationary import Curvature, VarianceLines, stationary_square
 
@@ -68,7 +68,6 @@ class GaussianPosterior(nn.Module, ABC):
     """
 
     numbers_per_weight: ClassVar[int] = 1  # how many numbers are learned for each weight
-    skips_unused_rows: ClassVar[bool] = False  # whether rows of embeddings get noise only when they are used
 
     def __init__(
         self,
@@ -129,11 +128,7 @@ class GaussianPosterior(nn.Module, ABC):
         self._weight_cache, self._saved_cache, self._layouts = ChunkCache(), ChunkCache(), LayoutCache()
         self._room_for: list[Tensor] | None = None
         self._eager = self._random  # the weights that a draw gives noise at once: all but lazy embeddings
-        self._lazy: list[LazyEmbedding] = []
-        if self.skips_unused_rows:
-            for module in large_embeddings(unwrap(model), self._random):
-                rows = sum(len(embedding.weight) for embedding in self._lazy)
-                self._lazy.append(LazyEmbedding(module, rows, self._add_inner_product))
+        self._lazy: list[LazyEmbedding] = []  # whose rows get noise when they are used, if a subclass wants it
         self._make_scale(inverse_softplus(init_scale))
 
     @property
@@ -284,10 +279,6 @@ class GaussianPosterior(nn.Module, ABC):
             return []
         return [embedding for embedding in self._lazy if embedding.usable]
 
-    def _add_inner_product(self, product: Tensor) -> None:
-        """Add <gradient, noise>, or a part of it, to the gradient of the scale."""
-        raise NotImplementedError
-
     def _start_scale_gradient(self, weights: list[Tensor], saved: list[Tensor]) -> None:
         scales = self.scale_parameters()
         fresh = self.finished or not any(self._marks)
@@ -331,9 +322,6 @@ class GaussianPosterior(nn.Module, ABC):
             if self._tracking and any(marks):
                 self._collect(1.0, weights, saved, restore=True)
                 restored = True
-                for embedding in self._lazy:
-                    if embedding.open:
-                        self._add_inner_product(embedding.inner_product())
                 self.collected = self.collected or marks != self._marks
                 self.masters.absorb()
         finally:

@@ -14,13 +14,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from deelbo._seeds import GOLDEN, SEED_MASK
+from deelbo._weight_passes import seeded_generator
 
 LEAST = 1 << 20  # number of weights above which an embedding is worth the trouble
 CHECKS = 3  # number of steps in which the gradient is looked at for uses of other rows
-
-
-_generator = torch.Generator()
 
 
 class LazyEmbedding:
@@ -98,9 +95,8 @@ class LazyEmbedding:
         """Return N(0, 1) noise, of each row a function of the key and its index."""
         noise = torch.empty(len(rows), self.weight.shape[1], dtype=self.weight.dtype)
         assert self._key is not None
-        for row, index in zip(noise, rows.tolist(), strict=True):  # seeds with negative numbers: chunks have the others
-            seed = (self._key - (1 + self._offset + index) * GOLDEN) & SEED_MASK
-            row.normal_(generator=_generator.manual_seed(seed))
+        for row, index in zip(noise, rows.tolist(), strict=True):  # numbers below zero: chunks have the others
+            row.normal_(generator=seeded_generator(noise.device, self._key, -1 - self._offset - index))
         return noise
 
     def _product(self, rows: Tensor, means: Tensor) -> Tensor:

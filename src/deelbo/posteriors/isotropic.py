@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from deelbo._modules import unwrap
 from deelbo._vectors import uninterrupted
 from deelbo._weight_passes import (
     SMALL,
@@ -23,6 +24,7 @@ from deelbo._weight_passes import (
     sum_of_squares,
 )
 from deelbo.posteriors.base import POSTERIORS, GaussianPosterior, inverse_softplus
+from deelbo.posteriors.embeddings import LazyEmbedding, large_embeddings
 from deelbo.posteriors.stationary import VarianceLines
 
 if TYPE_CHECKING:
@@ -82,8 +84,9 @@ class IsotropicPosterior(GaussianPosterior):
         scale_update: str = "closed-form",
     ) -> None:
         super().__init__(model, init_scale, deterministic, seed, synchronize, scale_update=scale_update)
-
-    skips_unused_rows = True
+        for module in large_embeddings(unwrap(model), self._random):
+            rows = sum(len(embedding.weight) for embedding in self._lazy)
+            self._lazy.append(LazyEmbedding(module, rows, self._add_inner_product))
 
     def _make_scale(self, raw: float) -> None:
         first = next(iter(self._means.values()))
@@ -253,11 +256,15 @@ class IsotropicPosterior(GaussianPosterior):
             product = self._inner_product(weights, saved, restore).to(self.device)
         if self._mesh is not None:
             product = self._product_of_shards(product)
+        for embedding in self._lazy:
+            if embedding.open:
+                product = product + embedding.inner_product()
         if self._open is not None and self.masters.weights:
             product = product + self.masters.inner_product(self._open, self._sigma()).to(product.device)
         self._add_inner_product(sign * product if sign != 1 else product)
 
     def _add_inner_product(self, product: Tensor) -> None:
+        """Add <gradient, noise>, or a part of it, to the gradient of the scale."""
         if self.scale_update == "gradient":
             self._add_scale_gradient(product / self._sigma())
         else:
