@@ -28,6 +28,7 @@ from deelbo.compare.results import Row, rows_of
 from deelbo.compare.running import inspect_model
 from deelbo.compare.strategies import Strategy
 from deelbo.reproduce.costs import laptop_seconds, paper_seconds
+from deelbo.reproduce.entry import Entry
 from deelbo.reproduce.plan import PlannedRun
 from deelbo.reproduce.scales import DATASETS, METHODS, Scale
 from deelbo.reproduce.setup import PRIORS, MissingDataError, Setup
@@ -221,6 +222,20 @@ class Study:
 @functools.lru_cache(maxsize=256)  # tables and figures share studies
 def _runs_of_a_set(study: Study, scale: Scale) -> list[PlannedRun]:
     return study.runs_of_a_set(scale)
+
+
+class EntryOfStudies(Entry):
+    """A table or figure that shows the runs of several studies, its `studies`."""
+
+    studies: list[Study]
+
+    def trials(self, scale: Scale) -> list[PlannedRun]:
+        """Return the runs of all studies."""
+        return [run for study in self.studies for run in study.planned_runs(scale)]
+
+    def data(self, scale: Scale) -> list[str]:
+        """Return the datasets."""
+        return list(dict.fromkeys(study.dataset for study in self.studies))
 
 
 def make_studies(studies: Sequence[Study], setup: Setup) -> tuple[list[tuple[Study, Comparison]], list[str]]:

@@ -10,18 +10,17 @@ from deelbo._wording import counted
 from deelbo.compare.charts import draw_kappas, metric_title
 from deelbo.compare.results import Row, summary
 from deelbo.metrics import Metric, metrics_of
-from deelbo.reproduce.entry import ENTRIES, Claim, Entry, Reproduction, judge
+from deelbo.reproduce.entry import ENTRIES, Claim, Reproduction, judge
 from deelbo.reproduce.panels import COLOURS, markdown_table, panel_figure
-from deelbo.reproduce.plan import PlannedRun
-from deelbo.reproduce.scales import DATASETS, IMAGES, Scale
+from deelbo.reproduce.scales import DATASETS, IMAGES
 from deelbo.reproduce.setup import Setup
-from deelbo.reproduce.study import Study, make_studies
+from deelbo.reproduce.study import EntryOfStudies, Study, make_studies
 
 NEAR = 2.0  # points below the best kappa's accuracy that still count as competitive
 METRICS = metrics_of("categorical")
 
 
-class OverKappa(Entry):
+class OverKappa(EntryOfStudies):
     """DE-ELBO with kappas from 1 to D.
 
     Args:
@@ -37,14 +36,6 @@ class OverKappa(Entry):
         self.studies = [
             Study("ConvNeXt-Tiny", name, methods=("de-elbo",), sweep=True, largest=largest) for name in datasets
         ]
-
-    def trials(self, scale: Scale) -> list[PlannedRun]:
-        """Return the runs of all kappas."""
-        return [run for study in self.studies for run in study.planned_runs(scale)]
-
-    def data(self, scale: Scale) -> list[str]:
-        """Return the datasets."""
-        return [study.dataset for study in self.studies]
 
     def make(self, setup: Setup) -> Reproduction:
         """Make all runs and draw the metrics over kappa."""

@@ -11,18 +11,17 @@ from deelbo.compare.charts import MethodCurves, about_lines, draw_times, metric_
 from deelbo.compare.page import curves_of
 from deelbo.compare.results import Row, summary
 from deelbo.metrics import main_metric
-from deelbo.reproduce.entry import ENTRIES, Claim, Entry, Reproduction, judge
+from deelbo.reproduce.entry import ENTRIES, Claim, Reproduction, judge
 from deelbo.reproduce.panels import COLOURS, markdown_table, panel_figure
-from deelbo.reproduce.plan import PlannedRun
-from deelbo.reproduce.scales import DATASETS, IMAGES, TEXTS, TITLES, Scale
+from deelbo.reproduce.scales import DATASETS, IMAGES, TEXTS, TITLES
 from deelbo.reproduce.setup import Setup
-from deelbo.reproduce.study import Study, make_studies
+from deelbo.reproduce.study import EntryOfStudies, Study, make_studies
 
 NEAR = 1.0  # points of accuracy that count as similar
 METRIC = main_metric("categorical")
 
 
-class OverTime(Entry):
+class OverTime(EntryOfStudies):
     """What each search would have reached if it had stopped earlier.
 
     Args:
@@ -33,14 +32,6 @@ class OverTime(Entry):
     def __init__(self, title: str, tasks: Sequence[tuple[str, str]]) -> None:
         self.title = title
         self.studies = [Study(network, dataset) for network, dataset in tasks]
-
-    def trials(self, scale: Scale) -> list[PlannedRun]:
-        """Return the runs of all methods."""
-        return [run for study in self.studies for run in study.planned_runs(scale)]
-
-    def data(self, scale: Scale) -> list[str]:
-        """Return the datasets."""
-        return [study.dataset for study in self.studies]
 
     def make(self, setup: Setup) -> Reproduction:
         """Make all runs and draw the accuracy over their times."""

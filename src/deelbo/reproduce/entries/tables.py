@@ -6,18 +6,17 @@ from collections.abc import Sequence
 
 from deelbo.compare.results import Row, summary
 from deelbo.metrics import metrics_of
-from deelbo.reproduce.entry import ENTRIES, Claim, Entry, Reproduction, judge
+from deelbo.reproduce.entry import ENTRIES, Claim, Reproduction, judge
 from deelbo.reproduce.panels import markdown_table
-from deelbo.reproduce.plan import PlannedRun
 from deelbo.reproduce.published import PublishedCell, published
-from deelbo.reproduce.scales import DATASETS, IMAGES, METHODS, TEXTS, TITLES, Scale
+from deelbo.reproduce.scales import DATASETS, IMAGES, METHODS, TEXTS, TITLES
 from deelbo.reproduce.setup import Setup
-from deelbo.reproduce.study import Study, make_studies
+from deelbo.reproduce.study import EntryOfStudies, Study, make_studies
 
 Column = tuple[str, int]  # dataset and training size
 
 
-class PaperTable(Entry):
+class PaperTable(EntryOfStudies):
     """A table of one metric: mean (min–max) over the training sets.
 
     Args:
@@ -42,14 +41,6 @@ class PaperTable(Entry):
         self.studies = [
             Study(network, dataset, prior, methods=methods) for network, prior, methods in rows for dataset in datasets
         ]
-
-    def trials(self, scale: Scale) -> list[PlannedRun]:
-        """Return the runs of all rows."""
-        return [run for study in self.studies for run in study.planned_runs(scale)]
-
-    def data(self, scale: Scale) -> list[str]:
-        """Return the datasets."""
-        return list(dict.fromkeys(study.dataset for study in self.studies))
 
     def make(self, setup: Setup) -> Reproduction:
         """Make all runs and fill in the table."""
