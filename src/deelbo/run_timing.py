@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from time import monotonic
 from typing import Any
 
@@ -14,7 +14,7 @@ from deelbo.training.loop import Candidate
 from deelbo.training.method import METHODS
 from deelbo.training.search import planned_steps
 from deelbo.training.throughput import Clock, agreed, measure
-from deelbo.training.time_budget import Costs, Plan, Work, fit, parse_time, shown_time
+from deelbo.training.time_budget import Plan, Work, fit, parse_time, shown_time
 
 LONG = 3600.0  # seconds after which an estimate comes with advice
 START_SECONDS = 5.0  # for the regressions on the frozen features, and for libraries that are imported then
@@ -46,7 +46,6 @@ class Timing:
     reported: bool = False
     advises: bool = False
     clock: Clock = monotonic
-    _costs: Costs | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         self._began = self.clock()
@@ -65,29 +64,31 @@ class Timing:
             work: What there is to do.
             make_candidate: Function that returns the candidate.
         """
-        candidate, settings = make_candidate(), work.settings
-        if self.time is not None:
-            limit, most = MEASURING_SHARE * parse_time(self.time), min(MOST_STEPS, settings.steps)
-        else:
-            limit, most = MEASURING, min(MOST_STEPS, math.ceil(MEASURED_SHARE * planned_steps(settings)))
-        self._costs = measure(candidate, limit, most, self.clock)
-        seconds = START_SECONDS + work.seconds_of_start(self._costs) + work.seconds_after_start(self._costs)
-        return Plan(None, settings.steps, self._costs.step, self.passed + seconds)
+        settings = work.settings
+        most = min(MOST_STEPS, math.ceil(MEASURED_SHARE * planned_steps(settings)))
+        costs = measure(make_candidate(), MEASURING, most, self.clock)
+        seconds = START_SECONDS + work.seconds_of_start(costs) + work.seconds_after_start(costs)
+        return Plan(None, settings.steps, costs.step, self.passed + seconds)
 
-    def lay_out(self, work: Work, accelerator: Any) -> Plan:
-        """Return the plan of a run with a given time, which was measured, and whose first step comes next.
+    def lay_out(self, work: Work, make_candidate: Callable[[], Candidate], accelerator: Any) -> Plan:
+        """Measure a candidate, which is thrown away, and return the plan of a run with a given time.
+
+        It is the last thing before the first step, since what was decided before may change what a step costs: with the
+        statistics of batches, for example, it takes longer than with those of the pretrained network.
 
         Args:
             work: What is left to do.
+            make_candidate: Function that returns the candidate.
             accelerator: Accelerate's object; all processes make the same plan.
 
         Raises:
             ValueError: If the time is too short.
         """
         assert self.time is not None
-        assert self._costs is not None
+        limit, most = MEASURING_SHARE * parse_time(self.time), min(MOST_STEPS, work.settings.steps)
+        costs = measure(make_candidate(), limit, most, self.clock)
         passed = agreed([round(1000 * self.passed)], accelerator)[0] / 1000
-        return fit(self.time, passed, work, self._costs)
+        return fit(self.time, passed, work, costs)
 
     def announce(self, network: str, work: Work, seconds: float | None, listener: events.Listener) -> None:
         """Tell what will be trained, and how long it will take.

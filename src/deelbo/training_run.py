@@ -26,7 +26,7 @@ from deelbo.posteriors import DiagonalPosterior
 from deelbo.result import Result, restore_likelihood
 from deelbo.run_folder import RunFolder
 from deelbo.run_timing import Timing
-from deelbo.training.batch_norm import batch_norm_layers
+from deelbo.training.batch_norm import batch_norm_layers, has_statistics
 from deelbo.training.batches import Inputs, even_parts, fetch, labels_of, to_device
 from deelbo.training.calibration import Calibration, outputs_of, training_set_calibration
 from deelbo.training.device import Execution
@@ -90,6 +90,7 @@ class TrainingRun:
     listener: events.Listener = events.ignore
     calibrated: bool = True
     timing: Timing | None = None
+    _plan: Plan | None = field(default=None, init=False)
 
     def train(self) -> Result:
         """Train all candidates and return the best one.
@@ -203,7 +204,10 @@ class TrainingRun:
     def _begin(self, initial: dict[str, Tensor]) -> None:
         """Fix the number of steps if a time is given, and write down what was decided before the first one."""
         if self.timing is not None and self.timing.time is not None:
-            self._plan = self.timing.lay_out(self._work(self._start.batch_norm), self._accelerator)
+            batch_norm = self._start.batch_norm
+            self._plan = self.timing.lay_out(
+                self._work(batch_norm), lambda: self._measured_candidate(batch_norm), self._accelerator
+            )
             self.settings = replace(self.settings, steps=self._plan.steps)
             self._announce(self._plan.seconds)
         if (folder := self.folder) is not None:
@@ -211,18 +215,22 @@ class TrainingRun:
             from_first(lambda: folder.begin(self.settings, self.about, initial, start, plan=self._plan))
 
     def _first_plan(self) -> Plan | None:
-        """Measure a new run, and say how long it takes unless a time is given; of a continued one return the plan."""
+        """Measure a run whose steps are given, and say how long it takes; of a continued run return its plan."""
         if self.resumed:
             return None if self.folder is None else self.folder.read_plan()
-        if self.timing is None:
+        if self.timing is None or self.timing.time is not None:  # a given time is laid out just before the first step
             return None
         batch_norm = self.settings.batch_norm
-        trained, rate = "batch" if batch_norm == "auto" else batch_norm, min(self.settings.learning_rates)
-        self._plan = None
-        plan = self.timing.estimate(self._work(batch_norm), lambda: self._candidate(rate, trained))
-        if self.timing.time is None:
-            self._announce(plan.seconds)
+        likely = batch_norm
+        if batch_norm == "auto":
+            likely = "frozen" if has_statistics(unwrap(self.network)) else "batch"
+        plan = self.timing.estimate(self._work(batch_norm), lambda: self._measured_candidate(likely))
+        self._announce(plan.seconds)
         return plan
+
+    def _measured_candidate(self, batch_norm: str) -> Candidate:
+        """Return a candidate that takes a few steps to see how long they take."""
+        return self._candidate(min(self.settings.learning_rates), batch_norm)
 
     def _work(self, batch_norm: str) -> Work:
         assert self.timing is not None
