@@ -7,8 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deelbo import _shard_noise
+from deelbo._noise import standard_normal
 from deelbo._shard_noise import ShardNoise, pieces_of
-from deelbo._weight_passes import CPU_CHUNK, standard_normal
+from deelbo._weight_passes import CPU_CHUNK
 
 
 @settings(max_examples=25, deadline=None)

@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deelbo import _weight_passes as _chunks
+from deelbo._noise import standard_normal
 from deelbo._seeds import mix
-from deelbo._weight_passes import ChunkCache, TensorList, flat, grad_chunks, over_chunks, split, standard_normal
+from deelbo._weight_passes import ChunkCache, TensorList, flat, grad_chunks, over_chunks, split
 
 
 def test_flat_follows_memory_order():

@@ -1,6 +1,6 @@
 """The noise of sharded weights: each shard gets its part of the noise that the whole weight would get.
 
-The noise of a whole weight is drawn in chunks, each from a seed of its own (`_weight_passes.standard_normal`). A shard
+The noise of a whole weight is drawn in chunks, each from a seed of its own (`_noise.standard_normal`). A shard
 draws the chunks that overlap it and takes its part. So a draw is the same for every number of processes, and for
 weights that are not sharded.
 """
@@ -14,9 +14,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from deelbo._noise import standard_normal
 from deelbo._shards import local, start
 from deelbo._vectors import Layout
-from deelbo._weight_passes import CPU_CHUNK, flat, over_chunks, standard_normal
+from deelbo._weight_passes import CPU_CHUNK, flat, over_chunks
 
 
 @dataclass(frozen=True)

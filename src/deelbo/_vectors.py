@@ -14,9 +14,10 @@ import torch
 from torch import Tensor
 
 from deelbo._interrupt import DeferredInterrupt
+from deelbo._noise import seeded_generator
 from deelbo._shards import like as sharded_like
 from deelbo._shards import local
-from deelbo._weight_passes import TensorList, flat, seeded_generator
+from deelbo._weight_passes import TensorList, flat
 
 
 class Layout:

@@ -16,12 +16,12 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from deelbo._interrupt import DeferredInterrupt
-from deelbo._seeds import GOLDEN, SEED_MASK
 from deelbo._shards import local, start
 
 # Numbers in a chunk. Four float32 chunks fill the L2 caches of two cores. Changing the size changes every draw.
@@ -236,6 +236,11 @@ def _total(values: Sequence[Tensor]) -> Tensor:
     return sum(sums, torch.zeros((), dtype=torch.float64))
 
 
+def workspace(name: str) -> dict[Any, Any]:
+    """Return a dictionary of this thread's, in which it keeps what it uses again."""
+    return _workspace.__dict__.setdefault(name, {})
+
+
 def buffer(like: Tensor, slot: int = 0, dtype: torch.dtype | None = None, size: int | None = None) -> Tensor:
     """Return this thread's scratch buffer, of the size, dtype and device of a chunk; its content is arbitrary.
 
@@ -246,7 +251,7 @@ def buffer(like: Tensor, slot: int = 0, dtype: torch.dtype | None = None, size: 
         size: Size of the buffer, that of the chunk if None.
     """
     dtype, size = dtype or like.dtype, like.numel() if size is None else size
-    buffers = _workspace.__dict__.setdefault("buffers", {})
+    buffers = workspace("buffers")
     key = (like.device, dtype, slot)
     scratch = buffers.get(key)
     if scratch is None or scratch.numel() < size:
@@ -254,32 +259,6 @@ def buffer(like: Tensor, slot: int = 0, dtype: torch.dtype | None = None, size: 
         with torch.inference_mode(False):
             scratch = buffers[key] = torch.empty(room, dtype=dtype, device=like.device)
     return scratch if scratch.numel() == size else scratch[:size]
-
-
-def standard_normal(
-    like: Tensor, seed: int, k: int, size: int | None = None, dtype: torch.dtype | None = None
-) -> Tensor:
-    """Return N(0, I) noise for chunk k, in this thread's scratch buffer of slot 0.
-
-    Every chunk has its own seed, so the noise depends neither on the number of threads nor on their order.
-
-    Args:
-        like: Chunk that gives size, dtype and device.
-        seed: Seed for the whole draw.
-        k: Number of the chunk.
-        size: Size of the chunk, that of `like` if None.
-        dtype: Data type of the noise, that of `like` if None.
-    """
-    return buffer(like, dtype=dtype, size=size).normal_(generator=seeded_generator(like.device, seed, k))
-
-
-def seeded_generator(device: torch.device, seed: int, k: int) -> torch.Generator:
-    """Return this thread's random generator on a device, with a seed of its own for chunk k of a draw."""
-    generators = _workspace.__dict__.setdefault("generators", {})
-    generator = generators.get(device)
-    if generator is None:
-        generator = generators[device] = torch.Generator(device)
-    return generator.manual_seed((seed + k * GOLDEN) & SEED_MASK)
 
 
 def wide(chunk: Tensor, slot: int = 0) -> Tensor:

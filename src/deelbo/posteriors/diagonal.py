@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from deelbo._noise import standard_normal
 from deelbo._weight_passes import (
     SMALL,
     ChunkCache,
@@ -17,7 +18,6 @@ from deelbo._weight_passes import (
     buffer,
     grad_chunks,
     over_chunks,
-    standard_normal,
     sum_of_squares,
 )
 from deelbo.posteriors.base import POSTERIORS, GaussianPosterior

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from deelbo._weight_passes import seeded_generator
+from deelbo._noise import rows_of_noise
 
 LEAST = 1 << 20  # number of weights above which an embedding is worth the trouble
 CHECKS = 3  # number of steps in which the gradient is looked at for uses of other rows
@@ -93,11 +93,9 @@ class LazyEmbedding:
 
     def _noise(self, rows: Tensor) -> Tensor:
         """Return N(0, 1) noise, of each row a function of the key and its index."""
-        noise = torch.empty(len(rows), self.weight.shape[1], dtype=self.weight.dtype)
         assert self._key is not None
-        for row, index in zip(noise, rows.tolist(), strict=True):  # numbers below zero: chunks have the others
-            row.normal_(generator=seeded_generator(noise.device, self._key, -1 - self._offset - index))
-        return noise
+        number = -1 - self._offset  # below zero: chunks have the others
+        return rows_of_noise(rows, self.weight.shape[1], self._key, number, self.weight.dtype)
 
     def _product(self, rows: Tensor, means: Tensor) -> Tensor:
         assert self.weight.grad is not None

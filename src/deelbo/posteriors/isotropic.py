@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from deelbo._modules import unwrap
+from deelbo._noise import standard_normal
 from deelbo._vectors import uninterrupted
 from deelbo._weight_passes import (
     SMALL,
@@ -20,7 +21,6 @@ from deelbo._weight_passes import (
     on_device,
     over_chunks,
     scalar_dtype,
-    standard_normal,
     sum_of_squares,
 )
 from deelbo.posteriors.base import POSTERIORS, GaussianPosterior, inverse_softplus

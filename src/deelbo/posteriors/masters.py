@@ -33,6 +33,7 @@ from torch import Tensor, nn
 from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils.weak import TensorWeakRef, WeakTensorKeyDictionary
 
+from deelbo._noise import seeded_generator, standard_normal
 from deelbo._seeds import GOLDEN, mix
 from deelbo._vectors import LayoutCache, uninterrupted
 from deelbo._weight_passes import (
@@ -42,8 +43,6 @@ from deelbo._weight_passes import (
     grad_chunks,
     on_device,
     over_chunks,
-    seeded_generator,
-    standard_normal,
     sum_of_squares,
 )
 from deelbo.posteriors.rounding import stochastic_round_
