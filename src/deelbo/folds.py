@@ -30,7 +30,6 @@ from deelbo.run_folder import RunFolder
 from deelbo.training.batches import labels_of, prepare
 from deelbo.training.calibration import Calibration, held_out_calibration, outputs_of
 from deelbo.training.device import Execution
-from deelbo.training.method import METHODS
 from deelbo.training.sets import TrainingSets
 from deelbo.training.settings import Settings
 from deelbo.training.start import Start
@@ -152,14 +151,15 @@ class FoldRuns:
 
     @property
     def _transfers(self) -> bool:
-        """Whether outputs have a free factor: there are logits, and they come from training steps."""
-        return self.result.likelihood.scale_free and METHODS[self.result.settings.method].trains
+        """Whether outputs have a free factor: there are logits of a classifier that training steps have made."""
+        return self.result.likelihood.scale_free and not self.result.fitted_classifier
 
     @property
     def _settings(self) -> Settings:
         settings, rate = self.result.settings, self.result.learning_rate
         steps = settings.steps if self.steps is None else self.steps
-        return replace(settings, learning_rates=(rate,), lr_search="grid", steps=steps)
+        pairs = bool(self.result.start.get("pairs"))  # as the run, although a fold has fewer examples
+        return replace(settings, learning_rates=(rate,), lr_search="grid", steps=steps, pairs=pairs)
 
     def _announce(self, number: int) -> None:
         size, steps = min(self._settings.batch_size, number), self._settings.steps

@@ -22,6 +22,7 @@ from deelbo.posteriors import DiagonalPosterior, GaussianPosterior, IsotropicPos
 from deelbo.run_folder import RunFolder
 from deelbo.training.batches import in_order, labels_of, to_device
 from deelbo.training.calibration import Calibration
+from deelbo.training.method import METHODS
 from deelbo.training.predictions import predict
 from deelbo.training.settings import Settings, plain_variances
 
@@ -131,6 +132,11 @@ class Result:
         moved = [to_device(batch, device) for batch in batches]
         raw = predict(self.model, self.likelihood, moved, self.posterior, samples)
         return self.likelihood.shown(self.tempered(raw, temperature))
+
+    @property
+    def fitted_classifier(self) -> bool:
+        """Whether the classifier was fitted to given features, by method "probe" or after pairs, and not by steps."""
+        return not METHODS[self.settings.method].trains or bool(self.start.get("pairs"))
 
     def tempered(self, prediction: Any, temperature: float | None = None) -> Any:
         """Return raw predictions as a temperature makes them; the run's own if None.

@@ -22,6 +22,7 @@ from deelbo._wording import counted
 from deelbo.errors import AllDivergedError
 from deelbo.likelihoods import LIKELIHOODS, Likelihood
 from deelbo.models import InputReader
+from deelbo.models.sentences import SentenceClassifier
 from deelbo.posteriors import DiagonalPosterior
 from deelbo.result import Result, restore_likelihood
 from deelbo.run_folder import RunFolder
@@ -32,7 +33,7 @@ from deelbo.training.calibration import Calibration, outputs_of, training_set_ca
 from deelbo.training.device import Execution
 from deelbo.training.loop import Candidate
 from deelbo.training.method import METHODS, Method, MethodInputs
-from deelbo.training.pairs import PairPhase
+from deelbo.training.pairs import Pairs
 from deelbo.training.pipeline import StepBatches
 from deelbo.training.search import MemoryStore, Search, Store
 from deelbo.training.sets import TrainingSets
@@ -40,6 +41,11 @@ from deelbo.training.settings import Settings
 from deelbo.training.start import MOST_EXAMPLES, Start, Starter
 from deelbo.training.time_budget import Plan, Work
 
+FEW_PER_CLASS = 2, 20  # training texts for which pairs are the default of sentence encoders
+PAIRED = (
+    "few texts and a sentence encoder: texts of one class are drawn together and others apart, and the classifier is "
+    "fitted at the end; pairs=False trains all weights with the classifier"
+)
 NEAR_CHANCE = 0.97  # of the loss of guessing
 DOUBTFUL = (
     "before training, features of this network predicted these labels no better than guessing: if the labels are wrong "
@@ -129,6 +135,8 @@ class TrainingRun:
         restore_likelihood(self._likelihood, self._start.likelihood)
         if self._start.head_start != self.settings.head_start:
             self.listener(events.Note("the classifier starts at random: the network does not end with a linear layer"))
+        if self._start.pairs and self.settings.pairs is None:
+            self.listener(events.Note(PAIRED))
         if (worth := self._start.describe(self.settings.likelihood)) is not None:
             self.listener(events.Note(worth))
         if self.execution.log is not None:
@@ -193,9 +201,9 @@ class TrainingRun:
         starter = self._starter(network)
         with own_randomness(self._accelerator.device):
             prepared = starter.prepare(self.settings.batch_norm, self.settings.head_start)
-        self._check_pairs(prepared.classifier)
+        pairs = self._decide_on_pairs(network, prepared.classifier)
         likelihood = {name: value.tolist() for name, value in starter.likelihood.state_dict().items()}
-        prepared = replace(prepared, seconds=time.perf_counter() - begin, likelihood=likelihood)
+        prepared = replace(prepared, seconds=time.perf_counter() - begin, likelihood=likelihood, pairs=pairs)
         initial = copy.deepcopy(network.state_dict())
         if self._accelerator.num_processes > 1:
             initial = to_device(initial, torch.device("cpu"))
@@ -251,13 +259,21 @@ class TrainingRun:
         work = self._work(self.settings.batch_norm)
         self.timing.announce(f"{name}, {weights:,} weights", work, seconds, self.listener)
 
-    def _check_pairs(self, classifier: str) -> None:
-        """Raise an error, before anything is written, if there are no classes or no features to compare."""
-        share = self.settings.pairs
-        if share and self.settings.likelihood != "categorical":
-            raise ValueError(f"pairs={share:g} needs classes; the task is {self._likelihood.task}")
-        if share and not classifier:
-            raise ValueError(f"pairs={share:g} needs a network that ends with a linear layer, its classifier")
+    def _decide_on_pairs(self, network: nn.Module, classifier: str) -> bool:
+        """Return whether features are trained by pairs, and the classifier afterwards.
+
+        Raises:
+            ValueError: If the user wants it, and there are no classes or no features to compare.
+        """
+        if self.settings.pairs is None:
+            least, most = FEW_PER_CLASS
+            few = least <= self.sets.number / self._num_outputs <= most
+            return few and isinstance(unwrap(network), SentenceClassifier)
+        if self.settings.pairs and self.settings.likelihood != "categorical":
+            raise ValueError(f"pairs=True needs classes; the task is {self._likelihood.task}")
+        if self.settings.pairs and not classifier:
+            raise ValueError("pairs=True needs a network that ends with a linear layer, its classifier")
+        return self.settings.pairs
 
     def _starter(self, network: nn.Module) -> Starter:
         settings, device = self.settings, self._accelerator.device
@@ -281,8 +297,10 @@ class TrainingRun:
     def _search(self, network: nn.Module, initial: dict[str, Tensor]) -> Result:
         accelerator = self._accelerator
         pairs = None
-        if steps := round(self.settings.pairs * self.settings.steps):
-            pairs = PairPhase(network.get_submodule(self._start.classifier), steps)
+        if self._start.pairs:
+            layer = network.get_submodule(self._start.classifier)
+            assert isinstance(layer, nn.Linear)
+            pairs = Pairs(layer)
 
         def make_candidate(rate: float) -> Candidate:
             network.load_state_dict(initial)
@@ -316,7 +334,7 @@ class TrainingRun:
         """Return what the states of the candidates say beside their tensors."""
         return [stored[1] for rate in self.settings.learning_rates if (stored := store.get(rate)) is not None]
 
-    def _candidate(self, rate: float, batch_norm: str, pairs: PairPhase | None = None) -> Candidate:
+    def _candidate(self, rate: float, batch_norm: str, pairs: Pairs | None = None) -> Candidate:
         """Return the candidate of a learning rate for the network as it is."""
         likelihood = copy.deepcopy(self._likelihood)
         return Candidate(
@@ -358,8 +376,11 @@ class TrainingRun:
         )
 
     def _calibration(self, network: nn.Module, likelihood: Likelihood) -> Calibration:
-        """Return the calibration on the training set; a probe was fitted by cross-validation and needs none."""
-        if not self.calibrated or not METHODS[self.settings.method].trains:
+        """Return the calibration on the training set.
+
+        A classifier that was fitted to given features, by cross-validation or after pairs, needs none.
+        """
+        if not self.calibrated or not METHODS[self.settings.method].trains or self._start.pairs:
             return Calibration()
         begin = time.perf_counter()
         with own_randomness(self._accelerator.device):

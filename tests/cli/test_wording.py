@@ -4,7 +4,7 @@ import pytest
 
 from deelbo.cli.wording import as_options
 
-NAMES = {"train_size", "task", "skip_bad", "data_dir", "rank"}
+NAMES = {"train_size", "task", "skip_bad", "data_dir", "rank", "pairs"}
 
 
 @pytest.mark.parametrize(
@@ -14,6 +14,7 @@ NAMES = {"train_size", "task", "skip_bad", "data_dir", "rank"}
         ("task='regression', but it is one of", "--task regression, but it is one of"),
         ('data_dir="/a b/c": no such folder', "--data-dir /a b/c: no such folder"),
         ("leave them out by skip_bad=True", "leave them out by --skip-bad"),
+        ("pairs=False trains all weights", "--no-pairs trains all weights"),
         ("rank=9, but (rank=4)", "--rank 9, but (--rank 4)"),
         ("train_size=-1; rank=2:", "--train-size -1; --rank 2:"),
         ("load(path, model=net)", "load(path, model=net)"),

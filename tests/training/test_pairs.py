@@ -1,16 +1,23 @@
-"""The phase of pairs: its loss against a slow formula, and what it leaves of the rest of training."""
+"""Training by pairs: its loss by a slow formula, the classifier that is fitted at its end, and where it is default."""
 
 import math
 
+import numpy as np
 import pytest
 import torch
+import transformers
+from sklearn.datasets import load_digits
+from sklearn.linear_model import LogisticRegression
 from torch import nn
 from torch.nn.functional import cosine_similarity
 
 import deelbo
+from deelbo import events
+from deelbo.likelihoods import Categorical
 from deelbo.likelihoods.categorical import IGNORED
+from deelbo.models.sentences import SentenceClassifier
 from deelbo.training.batches import even_parts
-from deelbo.training.pairs import PairPhase, pair_loss
+from deelbo.training.pairs import MARGIN, SHARPNESS, Pairs, class_mean_logits, pair_loss
 from shared.candidates import candidate
 from shared.digits import digits, network, quick
 
@@ -49,9 +56,49 @@ def test_examples_without_a_label_are_left_out():
     assert (loss.item(), single.grad.abs().max().item()) == (0.0, 0.0)
 
 
-def with_pairs(steps, **options):
+@pytest.mark.parametrize("labels", [[0, 1, 2, 0, 1, 2, 0, 0, 1], [0, 1, IGNORED, 0, 3, IGNORED, 0, 0, 1]])
+def test_an_example_is_told_by_the_class_means_of_the_others(labels):
+    features, labels = some_features(), torch.tensor(labels)
+    logits = class_mean_logits(features, labels, 5)
+    unit = features / features.norm(dim=1, keepdim=True)
+    for i in range(len(labels)):
+        for c in range(5):
+            others = [j for j in range(len(labels)) if labels[j] == c and j != i]
+            expected = cosine_similarity(unit[i], unit[others].mean(0), dim=0) if others else torch.tensor(0.0)
+            assert logits[i, c].item() == pytest.approx(SHARPNESS * expected.item(), abs=1e-6)
+
+
+@pytest.mark.parametrize("size", [0.1, 30.0])
+def test_the_classifier_is_scikit_learns(size):
+    """Whatever the size of the features, which the penalty takes out."""
+    x, y = load_digits(return_X_y=True)
+    features, labels = size * torch.tensor(x[:80]), torch.tensor(y[:80])
+    layer = nn.Linear(64, 10, dtype=torch.float64)
+    Pairs(layer).fit_classifier(features, labels, Categorical())
+    unit = (features / features.var(0, correction=0).sum().sqrt()).numpy()
+    theirs = LogisticRegression(C=MARGIN**2 * 9**2 / (10 * 80), max_iter=10_000, tol=1e-10).fit(unit, labels)
+    np.testing.assert_allclose(layer(features).detach().softmax(1).numpy(), theirs.predict_proba(unit), atol=1e-5)
+
+
+@pytest.mark.parametrize("classes", [2, 3, 7])
+@pytest.mark.parametrize("copies", [1, 20])
+def test_the_penalty_is_one_on_the_margin_of_separated_classes(classes, copies):
+    """At the corners of a simplex: the margin m with the least log(1 + (C - 1) exp(-m)) + (m / 10)^2 / 2."""
+    features, labels = torch.eye(classes, dtype=torch.float64).repeat(copies, 1), torch.arange(classes).repeat(copies)
+    layer = nn.Linear(classes, classes, dtype=torch.float64)
+    Pairs(layer).fit_classifier(features, labels, Categorical())
+    logits = layer(features[:classes]).detach()
+    margins = torch.linspace(0, 20, 200_001, dtype=torch.float64)
+    losses = torch.log1p((classes - 1) * torch.exp(-margins)) + (margins / MARGIN).square() / 2
+    expected = margins[losses.argmin()].item()
+    assert (logits[0, 0] - logits[0, 1]).item() == pytest.approx(expected, abs=2e-3)
+
+
+def with_pairs(**options):
     running = candidate(**options)
-    running.pairs = PairPhase(running.network[3], steps)
+    running.pairs = Pairs(running.network[3])
+    with torch.no_grad():
+        running.network[3].weight.zero_()
     return running
 
 
@@ -61,34 +108,40 @@ def advance(running, until):
 
 
 def test_the_classifier_waits_for_the_features():
-    running = with_pairs(steps=10)
-    with torch.no_grad():
-        running.network[3].weight.zero_()
-    advance(running, 9)  # three epochs
-    assert running.network[3].weight.abs().max() == 0
-    assert running.history[-1]["data_loss"] < running.history[0]["data_loss"] < 0.6
-    assert running.history[-1]["nll"] > 2  # not trained, but shown
-    advance(running, 10)
-    features = [p.detach().clone() for p in running.network[:3].parameters()]
+    running = with_pairs()
     advance(running, 40)
+    layer = running.network[3]
+    assert layer.weight.abs().max() == 0
+    first, last = running.history[0], running.history[-1]
+    assert last["data_loss"] < 0.6 * first["data_loss"]
+    assert last["nll"] < first["nll"]  # by class means
+    assert last["accuracy"] > 0.9
+    features = [p.detach().clone() for p in running.network[:3].parameters()]
+    assert running.objective(final=True) > -math.inf
+    assert layer.weight.abs().max() > 0
     assert all(torch.equal(p, q) for p, q in zip(features, running.network[:3].parameters(), strict=True))
-    last = running.history[-1]
-    assert last["data_loss"] == last["nll"] < 1
-    assert not running.network[3]._forward_pre_hooks
+    assert not layer._forward_pre_hooks
+    x, y = running.plain_set.tensors
+    running.network.eval()
+    assert (running.network(x).argmax(1) == y).double().mean() > 0.9
 
 
-def test_the_schedule_of_the_rate_begins_anew():
-    running = with_pairs(steps=10, rate=0.1)
-    rates = []
-    for _ in range(20):
-        rates.append(running._rate())
-        advance(running, running.step + 1)
-    assert rates[0] == rates[10] == 0.1
-    assert rates[9] < 0.01 < rates[19] < rates[11]  # cosines over 10 and 30 steps
+def test_the_classifier_is_fitted_at_the_mean_weights():
+    running = with_pairs()
+    advance(running, 40)
+    running.batch_norm = "frozen"  # so that the statistics stay
+    running.objective(final=True)
+    x, y = running.plain_set.tensors
+    running.network.eval()
+    layer = nn.Linear(32, 10)
+    with torch.no_grad():
+        features = running.network[:3](x)
+    Pairs(layer).fit_classifier(features, y, Categorical())
+    torch.testing.assert_close(running.network[3].weight, layer.weight, rtol=1e-3, atol=1e-4)
 
 
 def test_an_early_look_compares_the_loss_of_pairs():
-    running = with_pairs(steps=20)
+    running = with_pairs()
     advance(running, 10)
     x, y = running.plain_set.tensors
 
@@ -103,32 +156,56 @@ def test_an_early_look_compares_the_loss_of_pairs():
     torch.testing.assert_close(float(ours), float(expected), rtol=1e-5, atol=0)
 
 
-def test_a_state_before_the_end_of_the_phase_continues_bit_for_bit():
-    whole, first, second = (with_pairs(steps=12) for _ in range(3))
+def test_a_state_continues_bit_for_bit():
+    whole, first, second = (with_pairs(steps=20) for _ in range(3))
     advance(whole, 20)
     advance(first, 10)
     second.restore(first.state())
     advance(second, 20)
+    assert whole.objective(final=True) == second.objective(final=True)
     for p, q in zip(whole.network.parameters(), second.network.parameters(), strict=True):
         assert torch.equal(p, q)
     assert whole.history[-1] == second.history[-1]
 
 
 def test_a_run_with_pairs():
-    result = quick(pairs=0.5)
+    result = quick(pairs=True)
+    assert result.start["pairs"]
     assert result.evaluate(digits()[1])["accuracy"] > 0.5
-    first, *_, last = sorted(result.history, key=lambda row: row["step"])
-    assert first["data_loss"] != first["nll"]
-    assert last["data_loss"] == last["nll"]
+    assert all(row["data_loss"] != row["nll"] for row in result.history)
+    assert result.calibration.source == "none"  # a fitted classifier is as certain as it should be
+
+
+@pytest.mark.parametrize(
+    ("number", "settings", "expected"),
+    [(12, {}, True), (12, {"pairs": False}, False), (12, {"method": "elbo"}, False), (3, {}, False), (42, {}, False)],
+    ids=["few texts", "not wanted", "another method", "no two of a class", "more texts"],
+)
+def test_few_texts_and_a_sentence_encoder_have_pairs_by_default(number, settings, expected):
+    notes = []
+    tokens = [(torch.tensor([i % 2, i % 30, 3]), i % 2) for i in range(number)]
+    texts = [{"input_ids": ids, "attention_mask": torch.ones_like(ids), "labels": label} for ids, label in tokens]
+    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    encoder = transformers.BertModel(transformers.BertConfig(vocab_size=30, **sizes), add_pooling_layer=False)
+    network = SentenceClassifier(encoder, "mean", 2)
+    result = deelbo.finetune(network, texts, steps=3, batch_size=4, listener=notes.append, device="cpu", **settings)
+    assert result.start["pairs"] is expected
+    told = [note for note in notes if isinstance(note, events.Note) and "sentence encoder" in note.text]
+    assert len(told) == expected
+
+
+def test_a_network_of_another_kind_has_none_by_default():
+    assert not quick().start["pairs"]
 
 
 def test_what_cannot_have_pairs_is_refused():
-    for share in (-0.1, 1.0, math.nan):
-        with pytest.raises(ValueError, match=r"pairs=.* is out of range"):
-            deelbo.Settings(pairs=share)
+    with pytest.raises(ValueError, match="pairs=True is only for method=de-elbo or elbo"):
+        deelbo.Settings(method="map", pairs=True, prior_variances={"backbone": 1, "head": 1})
     numbers = torch.utils.data.TensorDataset(torch.randn(8, 64), torch.randn(8, 10))
-    with pytest.raises(ValueError, match=r"pairs=0\.5 needs classes; the task is regression"):
-        deelbo.finetune(network(), numbers, head="4", pairs=0.5, steps=2, device="cpu")
+    with pytest.raises(ValueError, match="pairs=True needs classes; the task is regression"):
+        deelbo.finetune(network(), numbers, head="4", pairs=True, steps=2, device="cpu")
     ends_with_softmax = nn.Sequential(*network(), nn.LogSoftmax(1))
     with pytest.raises(ValueError, match="needs a network that ends with a linear layer"):
-        deelbo.finetune(ends_with_softmax, digits()[0], head="4", pairs=0.5, steps=2, device="cpu", head_start="random")
+        deelbo.finetune(
+            ends_with_softmax, digits()[0], head="4", pairs=True, steps=2, device="cpu", head_start="random"
+        )

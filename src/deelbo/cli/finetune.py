@@ -121,7 +121,7 @@ def finetune(
     batch_norm: options.BatchNorm = "auto",
     head_start: options.HeadStart = "zero",
     dropout: options.Dropout = True,
-    pairs: options.Pairs = 0.0,
+    pairs: options.Pairs = None,
     calibrate: Annotated[
         str,
         typer.Option(

@@ -213,11 +213,13 @@ Dropout = Annotated[
     bool, typer.Option(rich_help_panel=EXPERT, help="Keep the network's dropout and drop-path active in training.")
 ]
 Pairs = Annotated[
-    float,
+    bool | None,
     typer.Option(
+        "--pairs/--no-pairs",
         rich_help_panel=EXPERT,
-        help="Share of the steps, at the beginning, that draws features of one class together and those of others "
-        "apart; the other steps train only the classifier. 0 trains all weights with the classifier all the time.",
+        help="Draw features of one class together and those of others apart, and fit the classifier afterwards; or "
+        "train all weights with the classifier. If not given, pairs are for sentence encoders and up to 20 texts a "
+        "class.",
     ),
 ]
 RunTextColumn = Annotated[

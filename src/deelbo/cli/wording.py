@@ -22,7 +22,7 @@ def print_rows(rows: Sequence[tuple[str, str]]) -> None:
 
 
 def as_options(message: str, names: Collection[str] | None = None) -> str:
-    """Return a message in which `train_size=500` is `--train-size 500` and `skip_bad=True` is `--skip-bad`.
+    """Return a message in which `train_size=500` is `--train-size 500`, and `pairs=False` is `--no-pairs`.
 
     Args:
         message: A message that speaks of arguments.
@@ -34,7 +34,7 @@ def as_options(message: str, names: Collection[str] | None = None) -> str:
         if match[1] not in known:
             return match[0]
         name, value = f"--{match[1].replace('_', '-')}", match[2].strip("'\"")
-        return name if value == "True" else f"{name} {value}"
+        return {"True": name, "False": f"--no-{name[2:]}"}.get(value, f"{name} {value}")
 
     return _ARGUMENT.sub(option, message)
 

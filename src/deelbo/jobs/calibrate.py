@@ -19,7 +19,6 @@ from deelbo.specs import DataSpec, ModelSpec, spec_of_run
 from deelbo.training.batches import labels_of
 from deelbo.training.calibration import Calibration, held_out_calibration, outputs_of, training_set_calibration
 from deelbo.training.device import Execution
-from deelbo.training.method import METHODS
 from deelbo.training.sets import TrainingSets
 from deelbo.training.start import Start
 
@@ -135,11 +134,14 @@ class CalibrationJob:
             raise ValueError(f"{self.folder.path} was trained by a version without calibration: use held-out data")
         if source.folds is not None:
             return
-        method, likelihood = self.result.settings.method, self.result.likelihood
+        likelihood = self.result.likelihood
         if not likelihood.scale_free:
             raise ValueError(f"a {likelihood.task} is not calibrated by its training set: use folds=5 or held-out data")
-        if not METHODS[method].trains:
-            raise ValueError(f"method={method}: its strength was found by cross-validation; use folds=5")
+        if self.result.fitted_classifier:
+            raise ValueError(
+                "the classifier of this run was fitted to features (method probe, or pairs), and the training set "
+                "tells nothing more about its probabilities: use folds=5 or held-out data"
+            )
         if self.result.calibration.unseen and not source.training_set:
             raise ValueError(
                 f"{self.folder.path} is calibrated by unseen examples already, which is better; training_set=True "

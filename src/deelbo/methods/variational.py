@@ -40,6 +40,7 @@ class DataEmphasized(Method):
     )
     variances_are_learned = "in closed form at every step"
     draws_weights = True
+    pairs = True
 
     def __init__(self, inputs: MethodInputs, kappa: float) -> None:
         settings = inputs.settings
@@ -135,6 +136,7 @@ class EvidenceLowerBound(DataEmphasized):
 
     name = "elbo"
     own_settings = ()
+    pairs = False
 
     @classmethod
     def make(cls, inputs: MethodInputs) -> EvidenceLowerBound:

@@ -13,6 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
+from deelbo._modules import eval_mode
+from deelbo._processes import copy_from_first
 from deelbo._seeds import mix
 from deelbo._weight_passes import scalar_dtype
 from deelbo.likelihoods import Likelihood
@@ -26,7 +28,7 @@ from deelbo.training.batches import (
     steps_per_epoch,
 )
 from deelbo.training.method import Method
-from deelbo.training.pairs import PairPhase, pair_loss
+from deelbo.training.pairs import Pairs, class_mean_logits, pair_loss
 from deelbo.training.pipeline import StepBatches
 from deelbo.training.settings import Settings
 from deelbo.training.start import MOST_EXAMPLES
@@ -56,8 +58,8 @@ class Candidate:
         settings: Settings of the run.
         accelerator: Accelerate's object for device, precision and processes.
         batch_norm: How batch normalisation is treated: "frozen", "batch" or "running".
-        pairs: The first steps, whose loss is that of pairs, and after which only the classifier is trained; None to
-            train all weights with the classifier.
+        pairs: Trains by pairs of examples, and fits the classifier after the last step; None to train all weights with
+            the classifier.
         objective_examples: Number of examples of the final estimate of the objective; all if None.
     """
 
@@ -73,7 +75,7 @@ class Candidate:
         settings: Settings,
         accelerator: Accelerator,
         batch_norm: str = "batch",
-        pairs: PairPhase | None = None,
+        pairs: Pairs | None = None,
         objective_examples: int | None = None,
     ) -> None:
         self.batch_norm, self.pairs, self.objective_examples = batch_norm, pairs, objective_examples
@@ -122,8 +124,8 @@ class Candidate:
 
     @property
     def pairing(self) -> bool:
-        """Whether the loss of the data is that of pairs: in the first part of some runs."""
-        return self.pairs is not None and self.step < self.pairs.steps
+        """Whether the loss of the data is that of pairs: in some runs, until the classifier is fitted at their end."""
+        return self.pairs is not None and self.step < self.settings.steps
 
     def take_step(self) -> None:
         """Take one training step; `advance` does more: it ends with the schedule, and keeps the history."""
@@ -136,8 +138,6 @@ class Candidate:
             group["lr"] = rate
         self.optimizer.zero_grad()
         self.method.add_gradients(lambda: self._backward(inputs, labels, joint), self._unscale)
-        if self.pairs is not None and not self.pairing:
-            self.pairs.keep_features(self.network)
         if settings.clip is not None:
             torch.nn.utils.clip_grad_norm_(self._parameters, settings.clip)
         self.optimizer.step()
@@ -147,10 +147,9 @@ class Candidate:
         self.clock["examples"] += joint
 
     def _rate(self) -> float:
-        """Return the rate of this step: the schedule's, anew after pairs, or a line to zero while cooling down."""
+        """Return the rate of this step: the schedule's, or a line to zero while cooling down."""
         begin, length = self._cooling or (self.step, 0)
-        switch = 0 if self.pairs is None else self.pairs.steps
-        done = begin / switch if begin < switch else (begin - switch) / (self.settings.steps - switch)
+        done = begin / self.settings.steps
         left = 1 - done if self.settings.schedule == "linear" else 0.5 * (1 + math.cos(math.pi * done))
         rate = self.learning_rate * left
         return rate * (1 - (self.step - begin) / (length + 1))
@@ -166,9 +165,12 @@ class Candidate:
         start = time.perf_counter()
         with self.accelerator.autocast(), self._features() as features:
             output = network_output(self.network, inputs)
-            nll = self.likelihood(output.float(), labels)
-        # A classifier that the loss of pairs leaves out still has a gradient, zero, which optimizers and DDP wait for.
-        loss = pair_loss(features[0], labels) + 0 * nll if self.pairing else nll
+            nll = loss = self.likelihood(output.float(), labels)
+        if self.pairing:
+            # The classifier, which is not used, still has a gradient, zero, for which optimizers and DDP wait.
+            loss = pair_loss(features[0], labels) + 0 * nll
+            output = class_mean_logits(features[0].detach(), labels, output.shape[1])
+            nll = self.likelihood(output, labels)
         # DDP takes the mean over processes, whose parts may differ by one example.
         share = len(labels) * self.accelerator.num_processes / joint
         self.accelerator.backward(share * loss / self.settings.draws)  # the draws of a step are averaged
@@ -182,7 +184,7 @@ class Candidate:
         self.clock["network"] += time.perf_counter() - start
 
     def _features(self) -> AbstractContextManager[list[Tensor]]:
-        """Collect the features in the phase of pairs, and nothing later."""
+        """Collect the features while pairs are trained, and nothing later."""
         return self.pairs.features() if self.pairs is not None and self.pairing else nullcontext([])
 
     def _unscale(self) -> None:
@@ -230,6 +232,8 @@ class Candidate:
         few = sorted(order[:EARLY_EXAMPLES].tolist())
         many = sorted(order[: self.objective_examples].tolist())
         samples = self.settings.samples if final else min(EARLY_SAMPLES, self.settings.samples)
+        if final and self.pairs is not None:
+            self._fit_classifier(self.pairs, sorted(order[:MOST_EXAMPLES].tolist()))
         buffers = {name: b.clone() for name, b in self.network.named_buffers()}
 
         estimate = self.method.objective if final else self.method.optimistic_objective
@@ -241,6 +245,19 @@ class Candidate:
             self._refresh_batch_norm(sorted(order[:most].tolist()))
         self.clock["objective"] += time.perf_counter() - start
         return value if math.isfinite(value) else -math.inf
+
+    @torch.no_grad()
+    def _fit_classifier(self, pairs: Pairs, indices: list[int]) -> None:
+        """Fit the classifier to the features of some examples at the mean weights; all processes get the same one."""
+        features, targets = [], []
+        for inputs, labels in self._plain_batches(indices):
+            with eval_mode(self.network), self.accelerator.autocast(), pairs.features() as found:
+                network_output(self.network, inputs)
+            features.append(found[0])
+            targets.append(labels)
+        with torch.enable_grad():
+            pairs.fit_classifier(torch.cat(features), torch.cat(targets), self.likelihood)
+        copy_from_first(pairs.layer.parameters())
 
     def _end_epoch(self) -> None:
         if self.diverged:
@@ -273,7 +290,7 @@ class Candidate:
     def _log_likelihood(self, indices: list[int]) -> Tensor:
         """Return the log-likelihood of the training set at the current weights, estimated from some of its examples.
 
-        In the phase of pairs, -N times the mean loss of pairs takes its place.
+        While pairs are trained, -N times their mean loss takes its place.
         """
         total = torch.zeros((), dtype=torch.float64)
         for inputs, labels in self._mixed_batches(indices) if self.pairing else self._plain_batches(indices):

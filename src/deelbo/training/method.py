@@ -90,6 +90,7 @@ class Method(ABC):
     - `lr_search`: How its learning rate is chosen unless the user says otherwise: "race" or "grid".
     - `draws_weights`: Whether it has a posterior, from which training steps draw weights.
     - `trains`: Whether it takes training steps; if not, the network with the classifier's start is its result.
+    - `pairs`: Whether it trains by pairs of examples, where that is better, unless the user says otherwise.
     """
 
     name: ClassVar[str]
@@ -101,6 +102,7 @@ class Method(ABC):
     lr_search: ClassVar[str] = "race"
     draws_weights: ClassVar[bool] = False
     trains: ClassVar[bool] = True
+    pairs: ClassVar[bool] = False
 
     prior: GaussianPrior
 

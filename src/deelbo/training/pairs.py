@@ -1,13 +1,18 @@
-r"""Pairs before classes: features of one class are drawn together, those of others apart; then a classifier is trained.
+r"""Pairs before classes: features of one class are drawn together, those of others apart; then a classifier is fitted.
 
-With cos_ij the cosine of the features of examples i and j of a batch, the loss of the first phase is
+With cos_ij the cosine of the features of examples i and j of a batch, the loss of a step is
 
     1/2 mean over pairs of one class of (1 - cos_ij)^2  +  1/2 mean over all other pairs of cos_ij^2 ,
 
 the loss that sentence encoders know from their own training, and by which SetFit fine-tunes them. It takes the place of
-the negative log-likelihood in the objective: weights are drawn, variances and scale are learned as in other runs. In
-the second phase the loss is the negative log-likelihood, and only the classifier is trained; the learning rate follows
-its schedule once more. docs/choosing.md#pairs-before-classes has what was measured; it is off by default.
+the negative log-likelihood in the objective: weights are drawn, variances and scale are learned as in other runs. After
+the last step the classifier W is fitted to the features by logistic regression, with a penalty on its margin m,
+
+    mean NLL + (m / 10)^2 / 2 ,    m^2 = |W|^2 s^2 C / (C - 1)^2 ,
+
+where s^2 is the mean squared distance of the features from their mean. For features at the corners of a simplex, which
+is where pairs bring C classes, m is by how much the logit of the right class is above the others. As in DE-ELBO at
+kappa = D/N, the penalty does not depend on N. docs/choosing.md#pairs-before-classes has what was measured.
 """
 
 from __future__ import annotations
@@ -20,7 +25,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from deelbo.likelihoods import Likelihood
 from deelbo.likelihoods.categorical import IGNORED
+from deelbo.training.probe import fit_layer
+
+MARGIN = 10.0  # by how much logits differ where the penalty is half a nat
+SHARPNESS = 10.0  # logits of a cosine of 1, where class means of a batch stand for a classifier
 
 
 def pair_loss(features: Tensor, labels: Tensor) -> Tensor:
@@ -51,17 +61,37 @@ def _mean_square(values: Tensor, chosen: Tensor) -> Tensor:
     return (values.square() * chosen).sum() / chosen.sum().clamp(min=1)
 
 
-@dataclass(frozen=True)
-class PairPhase:
-    """The first steps of a run, whose loss is that of pairs; later ones train only the classifier.
+def class_mean_logits(features: Tensor, labels: Tensor, num_classes: int) -> Tensor:
+    """Return logits of each example by its cosines with the class means of all others: what the history shows.
 
     Args:
-        layer: The classifier, whose inputs are the features.
-        steps: Number of steps of this phase.
+        features: Features of the examples, [examples, features].
+        labels: Classes of the examples; those that are ignored belong to no class.
+        num_classes: Number of classes; one of which the batch has no other example gets the logit of a right angle.
+
+    Example:
+        >>> import torch
+        >>> from deelbo.training.pairs import class_mean_logits
+        >>> features = torch.tensor([[1.0, 0.0], [2.0, 0.0], [0.0, 3.0], [0.0, 1.0]])
+        >>> class_mean_logits(features, torch.tensor([0, 0, 1, 1]), 2).argmax(1).tolist()
+        [0, 0, 1, 1]
+    """
+    unit = F.normalize(features, dim=1)
+    known = labels != IGNORED
+    member = F.one_hot(labels.clamp(min=0), num_classes).to(unit) * known[:, None]
+    others = (member.T @ unit)[None] - member[:, :, None] * unit[:, None]  # sums without the example itself
+    return SHARPNESS * torch.einsum("nd,ncd->nc", unit, F.normalize(others, dim=2, eps=1e-6))
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Training by pairs of the features that a classifier gets.
+
+    Args:
+        layer: The classifier, a linear layer.
     """
 
-    layer: nn.Module
-    steps: int
+    layer: nn.Linear
 
     @contextmanager
     def features(self) -> Iterator[list[Tensor]]:
@@ -73,9 +103,19 @@ class PairPhase:
         finally:
             hook.remove()
 
-    def keep_features(self, network: nn.Module) -> None:
-        """Let the optimizer leave all weights but the classifier's as they are, by taking their gradients away."""
-        own = {id(weight) for weight in self.layer.parameters()}
-        for weight in network.parameters():
-            if id(weight) not in own:
-                weight.grad = None
+    def fit_classifier(self, features: Tensor, labels: Tensor, likelihood: Likelihood) -> None:
+        """Fit the classifier to given features.
+
+        Args:
+            features: Features of the training examples, [examples, features].
+            labels: Their classes.
+            likelihood: Likelihood of the classes.
+        """
+        layer, features, number = self.layer, features.double(), self.layer.out_features
+        size = (features - features.mean(0)).square().sum(1).mean().sqrt().clamp(min=1e-6)
+        strength = MARGIN**2 * max(1, number - 1) ** 2 / (number * len(features))
+        fitted = fit_layer(features / size, labels, likelihood, number, strength, bias=layer.bias is not None)
+        with torch.no_grad():
+            layer.weight.copy_(fitted.weight / size)
+            if layer.bias is not None:
+                layer.bias.copy_(fitted.bias)

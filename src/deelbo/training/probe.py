@@ -64,6 +64,23 @@ def fit_probe(
     return Probe(layer.weight, layer.bias, layer.strength, float(losses[best]) / len(features))
 
 
+def fit_layer(
+    features: Tensor, targets: Tensor, likelihood: Likelihood, num_outputs: int, strength: float, *, bias: bool = True
+) -> Probe:
+    """Return the layer with a given strength.
+
+    Args:
+        features: Inputs of the layer, [examples, features].
+        targets: Targets of the examples, as the likelihood takes them.
+        likelihood: Likelihood of the targets.
+        num_outputs: Number of outputs for an example.
+        strength: C, the variance of the prior on each weight.
+        bias: Whether the layer has biases, which are not regularised.
+    """
+    path = [strength / 100, strength / 10, strength]  # from a strong regularisation, where L-BFGS starts safely
+    return _path(features, targets, likelihood, num_outputs, strengths=path, bias=bias)[-1]
+
+
 def _path(
     features: Tensor, targets: Tensor, likelihood: Likelihood, num_outputs: int, *, strengths: list[float], bias: bool
 ) -> list[Probe]:
