@@ -33,7 +33,8 @@ def divide(data: Data, per_class: int, seed: int) -> tuple[Data, Examples]:
     order = list(range(len(data.train)))
     random.Random(seed).shuffle(order)
     seen: Counter[int] = Counter()
-    chosen, others = [], []
+    chosen: list[int] = []
+    others: list[int] = []
     for i in order:
         label = data.train.labels[i]
         seen[label] += 1
