@@ -1,4 +1,4 @@
-"""Base class of the Gaussian posteriors: which weights are random, and how a draw of them begins and ends.
+"""Base class of the Gaussian posteriors: how a draw of the weights begins and ends.
 
 Outside a `sample()` block the network's parameters hold the mean of q; inside they hold a draw, written in place,
 so any module works. During a draw the means are stored in a copy, and the noise is recovered as draw - mean, so this
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -18,15 +18,14 @@ import torch
 from torch import Tensor, nn
 
 from deelbo import _distributed, _shards
-from deelbo._modules import check_memory, check_replicated, select, trainable
 from deelbo._registry import Registry
 from deelbo._seeds import mix
 from deelbo._shard_noise import ShardNoise
 from deelbo._vectors import LayoutCache, empty_like, uninterrupted
 from deelbo._weight_passes import ChunkCache, buffer, grad_chunks, on_device, over_chunks
 from deelbo.posteriors.embeddings import LazyEmbedding
-from deelbo.posteriors.masters import Masters
 from deelbo.posteriors.stationary import Curvature, VarianceLines, stationary_square
+from deelbo.posteriors.weights import RandomWeights
 
 if TYPE_CHECKING:
     from deelbo.attachment import Attachment
@@ -85,29 +84,9 @@ class GaussianPosterior(nn.Module, ABC):
         self.scale_update = scale_update
         self.curvature = Curvature()
         self._model = (model,)  # in a tuple, so that the network does not become a part of this module
-        check_replicated(model)
-        everything = trainable(model, bfloat16=True)
-        prefixes = [deterministic] if isinstance(deterministic, str) else list(deterministic)
-        for prefix in prefixes:
-            if not select(everything, [prefix]):
-                raise ValueError(f'deterministic "{prefix}" names no trainable parameter of {type(model).__name__}')
-        points = set(select(everything, prefixes))
-        self._points = {name: p for name, p in everything.items() if name in points}
-        self._own = {name: p for name, p in everything.items() if name not in points}  # the network's random weights
-        if not self._own:
-            raise ValueError("every trainable parameter is deterministic, so q would be empty: name fewer of them")
-        check_memory(self._own)
-        half = {name: p for name, p in self._own.items() if p.dtype == torch.bfloat16}
-        self.masters = Masters(half, alone=len(half) == len(self._own))
-        self._means = {**self._own, **dict(zip(half, self.masters.means, strict=True))}
-        self._random = [p for name, p in self._own.items() if name not in half]
-        _check_points(self._points)
-        self._mesh = _shards.mesh_of(model, everything)
-        if self._mesh is not None and half:
-            raise ValueError(
-                f'parameter "{next(iter(half))}" is bfloat16 and sharded: shard float32 weights, with '
-                "MixedPrecisionPolicy(param_dtype=torch.bfloat16)"
-            )
+        self._chosen = chosen = RandomWeights.of(model, deterministic)
+        self._points, self._own, self._means, self._random = chosen.points, chosen.own, chosen.means, chosen.random
+        self.masters, self._mesh = chosen.masters, chosen.mesh
         self._shard_noise = None if self._mesh is None else ShardNoise(self._random)
         if seed is not None and not 0 <= seed < 2**63:
             raise ValueError(f"seed must be from 0 to 2**63 - 1, not {seed}")
@@ -401,16 +380,7 @@ class GaussianPosterior(nn.Module, ABC):
 
     def _weights(self) -> list[Tensor]:
         """Return the chunks of the weights, after checking that they are still the network's trainable parameters."""
-        current = trainable(self.model, bfloat16=True)
-        for name, parameter in self._own.items():
-            if current.get(name) is not parameter:
-                change = "replaced" if parameter.requires_grad else "frozen"
-                raise RuntimeError(f'parameter "{name}" was {change} after the posterior was made: make a new one')
-            if (parameter.dtype == torch.bfloat16) != (self._means[name] is not parameter):
-                dtype = str(parameter.dtype).removeprefix("torch.")
-                raise RuntimeError(f'parameter "{name}" became {dtype} after the posterior was made: make a new one')
-        if new := sorted(current.keys() - self._means.keys() - self._points.keys()):
-            raise RuntimeError(f'parameter "{new[0]}" became trainable after the posterior was made: make a new one')
+        self._chosen.check(self.model)
         weights = self._weight_cache(self._eager)
         if weights is not self._room_for:  # the first time, and whenever a weight has moved
             if self._random and on_device(self._random[0]):
@@ -503,16 +473,6 @@ class GaussianPosterior(nn.Module, ABC):
     @abstractmethod
     def add_kl_gradient(self, groups: Iterable[PriorGroup], weight: float | Tensor) -> None:
         """Add weight * d KL / d scale to the gradient of the scale."""
-
-
-def _check_points(points: Mapping[str, nn.Parameter]) -> None:
-    """Refuse deterministic parameters in bfloat16, in which small steps of the optimizer would vanish."""
-    for name, parameter in points.items():
-        if parameter.dtype == torch.bfloat16:
-            raise ValueError(
-                f'deterministic parameter "{name}" is bfloat16, in which small steps vanish: make it float32, with '
-                "parameter.data = parameter.data.float()"
-            )
 
 
 def _restore(k: int, weight: Tensor, saved: Tensor) -> None:
