@@ -27,7 +27,7 @@ from deelbo.training.calibration import parse_calibration
 from deelbo.training.device import Execution
 from deelbo.training.sets import TrainingSets
 from deelbo.training.settings import settings_for
-from deelbo.training_run import TrainingRun, about_run
+from deelbo.training_run import TrainingRun, about_run, decide_on_pairs
 
 
 def finetune(
@@ -110,6 +110,8 @@ def finetune(
     if folds:
         check_folds(folds, sets.number)
     chosen = settings_for(kind_of(few.inputs), recognised, settings)
+    num_outputs = few.outputs.numel() // len(few.outputs)
+    chosen = decide_on_pairs(chosen, network, sets.number, num_outputs, listener)
     about = {"head": head, **about_run(chosen, execution), "num_data": sets.number, "time": timing and timing.time}
     if timing is not None:
         timing.folds = folds or 0

@@ -158,8 +158,7 @@ class FoldRuns:
     def _settings(self) -> Settings:
         settings, rate = self.result.settings, self.result.learning_rate
         steps = settings.steps if self.steps is None else self.steps
-        pairs = bool(self.result.start.get("pairs"))  # as the run, although a fold has fewer examples
-        return replace(settings, learning_rates=(rate,), lr_search="grid", steps=steps, pairs=pairs)
+        return replace(settings, learning_rates=(rate,), lr_search="grid", steps=steps)
 
     def _announce(self, number: int) -> None:
         size, steps = min(self._settings.batch_size, number), self._settings.steps

@@ -136,7 +136,7 @@ class Result:
     @property
     def fitted_classifier(self) -> bool:
         """Whether the classifier was fitted to given features, by method "probe" or after pairs, and not by steps."""
-        return not METHODS[self.settings.method].trains or bool(self.start.get("pairs"))
+        return not METHODS[self.settings.method].trains or bool(self.settings.pairs)
 
     def tempered(self, prediction: Any, temperature: float | None = None) -> Any:
         """Return raw predictions as a temperature makes them; the run's own if None.

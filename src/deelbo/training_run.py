@@ -41,7 +41,6 @@ from deelbo.training.settings import Settings
 from deelbo.training.start import MOST_EXAMPLES, Start, Starter
 from deelbo.training.time_budget import Plan, Work
 
-FEW_PER_CLASS = 2, 20  # training texts for which pairs are the default of sentence encoders
 PAIRED = (
     "few texts and a sentence encoder: texts of one class are drawn together and others apart, and the classifier is "
     "fitted at the end; pairs=False trains all weights with the classifier"
@@ -56,6 +55,24 @@ OTHER_NUMBER = (
     "the run began with {before} and goes on with {number}: it takes the same batches, but its result is not that of "
     "either number to the last bit"
 )
+
+
+def decide_on_pairs(
+    settings: Settings, network: nn.Module, number: int, num_outputs: int, listener: events.Listener = events.ignore
+) -> Settings:
+    """Return settings that say whether features are trained by pairs, and tell the user if that was decided here.
+
+    Args:
+        settings: Settings of the run.
+        network: The network.
+        number: Number of training examples.
+        num_outputs: Number of outputs for an example.
+        listener: Called with a note for the user.
+    """
+    decided = settings.with_pairs_decided(isinstance(unwrap(network), SentenceClassifier), number, num_outputs)
+    if decided.pairs and settings.pairs is None:
+        listener(events.Note(PAIRED))
+    return decided
 
 
 def about_run(settings: Settings, execution: Execution) -> dict[str, Any]:
@@ -135,8 +152,6 @@ class TrainingRun:
         restore_likelihood(self._likelihood, self._start.likelihood)
         if self._start.head_start != self.settings.head_start:
             self.listener(events.Note("the classifier starts at random: the network does not end with a linear layer"))
-        if self._start.pairs and self.settings.pairs is None:
-            self.listener(events.Note(PAIRED))
         if (worth := self._start.describe(self.settings.likelihood)) is not None:
             self.listener(events.Note(worth))
         if self.execution.log is not None:
@@ -201,9 +216,9 @@ class TrainingRun:
         starter = self._starter(network)
         with own_randomness(self._accelerator.device):
             prepared = starter.prepare(self.settings.batch_norm, self.settings.head_start)
-        pairs = self._decide_on_pairs(network, prepared.classifier)
+        self._check_pairs(prepared.classifier)
         likelihood = {name: value.tolist() for name, value in starter.likelihood.state_dict().items()}
-        prepared = replace(prepared, seconds=time.perf_counter() - begin, likelihood=likelihood, pairs=pairs)
+        prepared = replace(prepared, seconds=time.perf_counter() - begin, likelihood=likelihood)
         initial = copy.deepcopy(network.state_dict())
         if self._accelerator.num_processes > 1:
             initial = to_device(initial, torch.device("cpu"))
@@ -259,21 +274,12 @@ class TrainingRun:
         work = self._work(self.settings.batch_norm)
         self.timing.announce(f"{name}, {weights:,} weights", work, seconds, self.listener)
 
-    def _decide_on_pairs(self, network: nn.Module, classifier: str) -> bool:
-        """Return whether features are trained by pairs, and the classifier afterwards.
-
-        Raises:
-            ValueError: If the user wants it, and there are no classes or no features to compare.
-        """
-        if self.settings.pairs is None:
-            least, most = FEW_PER_CLASS
-            few = least <= self.sets.number / self._num_outputs <= most
-            return few and isinstance(unwrap(network), SentenceClassifier)
+    def _check_pairs(self, classifier: str) -> None:
+        """Raise an error, before anything is written, if there are no classes or no features to compare."""
         if self.settings.pairs and self.settings.likelihood != "categorical":
             raise ValueError(f"pairs=True needs classes; the task is {self._likelihood.task}")
         if self.settings.pairs and not classifier:
             raise ValueError("pairs=True needs a network that ends with a linear layer, its classifier")
-        return self.settings.pairs
 
     def _starter(self, network: nn.Module) -> Starter:
         settings, device = self.settings, self._accelerator.device
@@ -297,7 +303,7 @@ class TrainingRun:
     def _search(self, network: nn.Module, initial: dict[str, Tensor]) -> Result:
         accelerator = self._accelerator
         pairs = None
-        if self._start.pairs:
+        if self.settings.pairs:
             layer = network.get_submodule(self._start.classifier)
             assert isinstance(layer, nn.Linear)
             pairs = Pairs(layer)
@@ -380,7 +386,7 @@ class TrainingRun:
 
         A classifier that was fitted to given features, by cross-validation or after pairs, needs none.
         """
-        if not self.calibrated or not METHODS[self.settings.method].trains or self._start.pairs:
+        if not self.calibrated or not METHODS[self.settings.method].trains or self.settings.pairs:
             return Calibration()
         begin = time.perf_counter()
         with own_randomness(self._accelerator.device):

@@ -12,7 +12,7 @@ from deelbo.cli import main
 from deelbo.jobs.finetune import finetune_job
 from deelbo.specs import DataSpec, ModelSpec
 from deelbo.training.device import Execution
-from shared.pictures import image_folder, picture
+from shared.pictures import image_folder, picture, text_table, tiny_encoder
 
 pytestmark = pytest.mark.slow
 
@@ -91,6 +91,30 @@ def test_a_run_killed_between_training_and_report_is_completed(tmp_path):
     assert (run / "report.html").read_text() == report
     with pytest.raises(FileExistsError, match="finished run"):
         train(folder, FAST, run)
+
+
+def test_few_texts_are_trained_by_pairs_whatever_interrupts_them(tmp_path):
+    table, model = (
+        text_table(tmp_path / "table.csv"),
+        ModelSpec(tiny_encoder(tmp_path / "encoder", pooling_mode="mean")),
+    )
+
+    def train_texts(out, listener=events.ignore):
+        settings = {"steps": 12, "batch_size": 6, "samples": 2}
+        finetune_job(DataSpec(str(table)), model, settings, out, execution=Execution("cpu"), listener=listener)
+
+    whole, run, notes = tmp_path / "whole", tmp_path / "run", []
+    train_texts(whole, notes.append)
+    assert any("drawn together" in note.text for note in notes if isinstance(note, events.Note))
+    settings = json.loads((whole / "run.json").read_text())["settings"]
+    assert (settings["pairs"], settings["learning_rates"]) == (True, [0.01])
+    with pytest.raises(KeyboardInterrupt):
+        train_texts(run, interrupt_at(7))
+    train_texts(run)
+    assert digest(run) == digest(whole)
+    (run / "report.html").unlink()
+    train_texts(run)
+    assert (run / "report.html").exists()
 
 
 def test_only_the_same_run_is_completed(tmp_path):

@@ -18,6 +18,7 @@ from deelbo.likelihoods.categorical import IGNORED
 from deelbo.models.sentences import SentenceClassifier
 from deelbo.training.batches import even_parts
 from deelbo.training.pairs import MARGIN, SHARPNESS, Pairs, class_mean_logits, pair_loss
+from deelbo.training.settings import PAIR_RATES
 from shared.candidates import candidate
 from shared.digits import digits, network, quick
 
@@ -170,7 +171,6 @@ def test_a_state_continues_bit_for_bit():
 
 def test_a_run_with_pairs():
     result = quick(pairs=True)
-    assert result.start["pairs"]
     assert result.evaluate(digits()[1])["accuracy"] > 0.5
     assert all(row["data_loss"] != row["nll"] for row in result.history)
     assert result.calibration.source == "none"  # a fitted classifier is as certain as it should be
@@ -189,13 +189,14 @@ def test_few_texts_and_a_sentence_encoder_have_pairs_by_default(number, settings
     encoder = transformers.BertModel(transformers.BertConfig(vocab_size=30, **sizes), add_pooling_layer=False)
     network = SentenceClassifier(encoder, "mean", 2)
     result = deelbo.finetune(network, texts, steps=3, batch_size=4, listener=notes.append, device="cpu", **settings)
-    assert result.start["pairs"] is expected
+    assert result.settings.pairs is expected
+    assert (result.settings.learning_rates == PAIR_RATES) is expected
     told = [note for note in notes if isinstance(note, events.Note) and "sentence encoder" in note.text]
     assert len(told) == expected
 
 
 def test_a_network_of_another_kind_has_none_by_default():
-    assert not quick().start["pairs"]
+    assert not quick().settings.pairs
 
 
 def test_what_cannot_have_pairs_is_refused():

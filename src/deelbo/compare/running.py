@@ -35,7 +35,7 @@ from deelbo.training.batches import in_order, labels_of, network_output
 from deelbo.training.device import Execution
 from deelbo.training.search import planned_steps
 from deelbo.training.sets import TrainingSets
-from deelbo.training_run import TrainingRun, about_run
+from deelbo.training_run import TrainingRun, about_run, decide_on_pairs
 
 BATCH = 64  # batch size in tests
 
@@ -125,18 +125,20 @@ def run_trial(
     network, reader = trial.model_spec.load(data, seed)
     sets = TrainingSets(*reader.training_sets(train, skip_bad, None, trial.data_spec.flip))
     prior = trial.settings.prior_recipe().make(network, trial.model_spec.head) if trial.clml else None
+    settings = decide_on_pairs(trial.settings, network, sets.number, data.targets.num_outputs)
     seconds = {"objective": 0.0, "validation": 0.0, "clml": 0.0}
     record: Record = {
         "key": trial.key,
         "trial": trial.identity(),
-        "runs": planned_steps(trial.settings) / max(1, trial.settings.steps),
+        "runs": planned_steps(settings) / max(1, settings.steps),
         "seconds": seconds,
         "diverged": False,
         **dict.fromkeys(("objective", "validation", "clml", "test", "calibrated")),
     }
     start = time.perf_counter()
     try:
-        result = _train(trial, network, sets, RunFolder(records.work(trial.key)), device=device, listener=listener)
+        folder = RunFolder(records.work(trial.key))
+        result = _train(replace(trial, settings=settings), network, sets, folder, device=device, listener=listener)
     except AllDivergedError:
         seconds["training"] = time.perf_counter() - start
         return {**record, "diverged": True}

@@ -7,6 +7,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from torch import nn
+
 from deelbo import events
 from deelbo._processes import from_first, is_first, lost_processes, shared_errors
 from deelbo._wording import counted
@@ -25,7 +27,7 @@ from deelbo.training.calibration import parse_calibration
 from deelbo.training.device import Execution
 from deelbo.training.sets import TrainingSets
 from deelbo.training.settings import Settings, settings_for
-from deelbo.training_run import TrainingRun, about_run
+from deelbo.training_run import TrainingRun, about_run, decide_on_pairs
 
 Metrics = dict[str, float]
 
@@ -134,6 +136,7 @@ class _Job:
         """Train a new run, or continue an unfinished one."""
         with shared_errors():
             network, reader = self.model_spec.load(self.data, self.settings.seed)
+            self._decide_on_pairs(network)
         resumed = from_first(lambda: self.folder.check(self.settings, self.about, network.state_dict()))
         with shared_errors():
             progress = events.stage(self.listener, "reading training images")
@@ -160,14 +163,19 @@ class _Job:
         )
         return run.train(), test_set
 
+    def _decide_on_pairs(self, network: nn.Module) -> None:
+        number, num_outputs = len(self.data.train), self.data.targets.num_outputs
+        self.settings = decide_on_pairs(self.settings, network, number, num_outputs, self.listener)
+
     def trained(self) -> tuple[Result, ImageSet | TextSet | None]:
         """Read a run that was killed after its training."""
         with shared_errors():
+            result = load(self.folder.path)
+            self._decide_on_pairs(result.model)
             if differences := self.folder.differences(self.settings, self.about):
                 raise ValueError(
                     f"{self.folder.path} holds a finished run with other settings: " + "; ".join(differences)
                 )
-            result = load(self.folder.path)
         self.listener(events.Note(f"{self.folder.path} is trained already; the rest is made"))
         if is_first():
             self.folder.tidy()

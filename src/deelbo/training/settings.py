@@ -18,6 +18,8 @@ from deelbo.training.start import HEAD_STARTS
 
 # Larger rates look better early and end worse: docs/results.md#learning-rate-race.
 LEARNING_RATES = (0.03, 0.01, 0.003)
+PAIR_RATES = (0.01,)  # the objective cannot choose for pairs: docs/choosing.md#pairs-before-classes
+FEW_PER_CLASS = 2, 20  # training texts for which pairs are the default
 SEARCHES = ("race", "grid")
 SCHEDULES = ("cosine", "linear")
 # Settings that older runs and records lack, with the only value that they could have had.
@@ -66,7 +68,8 @@ class Settings:
         dropout: Whether dropout and drop-path of the network are active in training.
         pairs: Whether features of one class are drawn together and those of different classes apart, and the classifier
             is fitted to them afterwards, instead of training all weights with the classifier; None to do so where it
-            was found to be better, which is for "de-elbo" with a sentence encoder and few texts.
+            was found to be better, which is for "de-elbo" with a sentence encoder and few texts, then at one learning
+            rate, 0.01, unless others are given.
         seed: Seed of everything random.
 
     Raises:
@@ -176,6 +179,23 @@ class Settings:
     def prior_recipe(self) -> PriorRecipe:
         """Return the recipe by which the prior of these settings is made for a network."""
         return make_recipe(self.prior, self.rank, self.diagonal)
+
+    def with_pairs_decided(self, encoder: bool, number: int, num_classes: int) -> Settings:
+        """Return settings that say whether pairs are trained; equal settings if these do already.
+
+        Args:
+            encoder: Whether the network is a sentence encoder.
+            number: Number of training examples.
+            num_classes: Number of classes.
+        """
+        if self.pairs is not None:
+            return self
+        least, most = FEW_PER_CLASS
+        pairs = encoder and least <= number / num_classes <= most
+        given = self.learning_rates != LEARNING_RATES
+        return dataclasses.replace(
+            self, pairs=pairs, learning_rates=PAIR_RATES if pairs and not given else self.learning_rates
+        )
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain values for JSON."""

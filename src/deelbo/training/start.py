@@ -47,7 +47,6 @@ class Start:
             all others; empty if the network does not end with a linear layer.
         dimension: Effective dimension of these features; None if there are none.
         classifier: Name of the last linear layer; "" if the network does not end with one.
-        pairs: Whether features are trained by pairs of examples, and the classifier afterwards.
     """
 
     batch_norm: str = ""
@@ -57,7 +56,6 @@ class Start:
     frozen_features: dict[str, float] = field(default_factory=dict)
     dimension: float | None = None
     classifier: str = ""
-    pairs: bool = False
 
     def pull(self, number: int) -> float:
         """Return the effective dimensions of the features for each of so many training examples; 1 if unknown."""
