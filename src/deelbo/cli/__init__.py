@@ -6,6 +6,7 @@ import io
 import sys
 from collections.abc import Sequence
 
+from deelbo._memory import keep_memory
 from deelbo._processes import is_first, told_elsewhere
 from deelbo.cli.wording import as_options
 
@@ -20,6 +21,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):  # file names need not be valid Unicode
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
+    keep_memory()
     debug = "--debug" in command
     try:
         from deelbo.cli.app import app

@@ -13,6 +13,7 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
+from deelbo._memory import keep_memory
 from deelbo.compare.engines.base import ENGINES, FAILED, RETRIES, Outcome, attempt
 from deelbo.compare.problem import Trial
 from deelbo.events import Event, StepTaken
@@ -175,6 +176,7 @@ def _serve(pipe: Connection, folder: Path, device: str | None, threads: int, log
         os.close(file)
     import torch
 
+    keep_memory()
     torch.set_num_threads(threads)
     inbox: list[Any] = []
     arrived = threading.Semaphore(0)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from deelbo._extras import require
+from deelbo._memory import keep_memory
 from deelbo._wording import first_line
 from deelbo.compare.engines.base import ENGINES, FAILED, RETRIES, Outcome, attempt
 from deelbo.compare.problem import Trial
@@ -116,6 +117,7 @@ def _check_address(address: str | None) -> None:
 def _work(trial: Trial, folder: str, device: str | None, threads: int) -> tuple[str, str, str]:
     import torch
 
+    keep_memory()
     torch.set_num_threads(threads)
     outcome = attempt(trial, Path(folder), device)
     return outcome.key, outcome.status, outcome.message
