@@ -1,4 +1,4 @@
-r"""Gaussian noise as a function of a key and a position; on the CPU by a hash, in less than half of PyTorch's time.
+r"""Gaussian noise as a function of a key and a position; on the CPU by a hash, in half of PyTorch's time.
 
 PyTorch draws on the CPU from the Mersenne Twister, number by number. Here the random bits are a hash of the position,
 so that vectorised integer operations make them: the finaliser of MurmurHash3, which brings every bit of its input into
@@ -20,7 +20,7 @@ from torch import Tensor
 from deelbo._seeds import GOLDEN, SEED_MASK, mix
 from deelbo._weight_passes import CPU_CHUNK, buffer, workspace
 
-FEW = 1 << 14  # numbers below which PyTorch's generator is as fast
+FEW = 1 << 15  # numbers below which PyTorch's generator is as fast
 QUANTILES = 1 << 16
 _GOLDEN = -1640531527  # 2**32 divided by the golden ratio, as int32 has it
 # Shift, mask of the bits that it leaves, and multiplier of MurmurHash3's rounds. As tensors, which need no conversion.
