@@ -48,9 +48,8 @@ def standard_normal(
     if out.numel() < FEW or out.device.type != "cpu" or out.numel() > CPU_CHUNK:
         return out.normal_(generator=seeded_generator(out.device, seed, k))
     half = (out.numel() + 1) // 2
-    bits, shifted, index = (
-        buffer(out, slot, torch.int32, size) for slot, size in ((0, half), (1, half), (2, 2 * half))
-    )
+    index = buffer(out, 0, torch.int32, 2 * half)
+    bits, shifted = out.view(torch.int32)[:half], index[:half]  # in memory that is overwritten next
     _hash(_spread_positions()[:half], mix(seed, k), bits, shifted)
     index.copy_(bits.view(torch.int16)).bitwise_and_(_MASK)
     return torch.index_select(_quantiles(out.dtype), 0, index[: out.numel()], out=out)
