@@ -92,10 +92,9 @@ def _hash(spread: Tensor, key: int, bits: Tensor, shifted: Tensor) -> None:
         shifted: Scratch of the same size.
     """
     words = torch.tensor([mix(key, 1), mix(key, 2)]).int().unbind()  # the lowest 32 bits of each
-    torch.add(spread, words[0], out=bits)
-    for word, (shift, mask, factor) in zip((None, words[1]), _ROUNDS, strict=True):
-        if word is not None:
-            bits.add_(word)
+    bits.copy_(spread)
+    for word, (shift, mask, factor) in zip(words, _ROUNDS, strict=True):
+        bits.add_(word)
         _xor_shifted(bits, shift, mask, shifted)
         bits.mul_(factor)
     _xor_shifted(bits, _LAST, _MASK, shifted)

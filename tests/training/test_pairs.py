@@ -200,6 +200,8 @@ def test_a_network_of_another_kind_has_none_by_default():
 
 
 def test_what_cannot_have_pairs_is_refused():
+    with pytest.raises(ValueError, match=r"pairs=0\.75 is out of range"):
+        deelbo.Settings(pairs=0.75)
     with pytest.raises(ValueError, match="pairs=True is only for method=de-elbo or elbo"):
         deelbo.Settings(method="map", pairs=True, prior_variances={"backbone": 1, "head": 1})
     numbers = torch.utils.data.TensorDataset(torch.randn(8, 64), torch.randn(8, 10))

@@ -160,6 +160,7 @@ class Settings:
             "weight_decay": 0 <= self.weight_decay < math.inf,
             "clip": self.clip is None or 0 < self.clip < math.inf,
             "init_scale": 0 < self.init_scale < math.inf,
+            "pairs": self.pairs in (None, True, False),
             "seed": 0 <= self.seed < 2**63,
             "prior_variances": all(v > 0 for v in (self.prior_variances or {}).values()),
         }
