@@ -148,5 +148,7 @@ def test_a_group_holds_the_lock_and_errors_are_told_once(tmp_path):
     late = processes.group(words(tmp_path, "run"), 2, tmp_path / "late")
     assert finish(late) == [2, 2]
     assert "".join(said(late)).count("another process is at work") == 1
+    seen = newest(tmp_path / "run")
+    assert processes.wait_until(lambda: newest(tmp_path / "run") != seen, started[0])  # it takes steps, as in `begin`
     started[0].kill(signal.SIGINT)
     assert finish(started) == [130, 130]
