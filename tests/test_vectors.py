@@ -63,11 +63,11 @@ def lora():
     return peft.get_peft_model(model, config), tokens
 
 
-def ptyl(model, deviations=5):
-    backbone = deelbo.priors.l2_zero(model).named_groups()["backbone"]
+def ptyl(model, head=None, deviations=5):
+    backbone = deelbo.priors.l2_zero(model, head=head).named_groups()["backbone"]
     mean = torch.cat([w.detach().flatten() for w in backbone.weights])
     size = len(mean)
-    return deelbo.priors.ptyl(model, None, mean, torch.full((size,), 1e-4), 1e-3 * torch.randn(deviations, size))
+    return deelbo.priors.ptyl(model, head, mean, torch.full((size,), 1e-4), 1e-3 * torch.randn(deviations, size))
 
 
 PRIORS = {"l2-zero": deelbo.priors.l2_zero, "l2-sp": deelbo.priors.l2_sp, "ptyl": ptyl}
@@ -207,13 +207,15 @@ def test_low_rank_covariance_in_float32():
     )
 
 
-def test_a_step_can_be_compiled_as_a_whole():
+@pytest.mark.parametrize("low_rank_prior", [False, True])
+def test_a_step_can_be_compiled_as_a_whole(low_rank_prior):
     results = []
     for compiled in (False, True):
         torch.manual_seed(0)
         net, (x, y) = Net(), batch()
         posterior = deelbo.IsotropicPosterior(net, init_scale=0.01, seed=1)
-        objective = deelbo.DataEmphasizedELBO(posterior, deelbo.priors.l2_sp(net, head="head"), num_data=12)
+        prior = ptyl(net, head="head") if low_rank_prior else deelbo.priors.l2_sp(net, head="head")
+        objective = deelbo.DataEmphasizedELBO(posterior, prior, num_data=12)
         optimizer = torch.optim.SGD(posterior.parameters(), lr=0.1)
 
         def step(net=net, x=x, y=y, posterior=posterior, objective=objective, optimizer=optimizer):

@@ -93,9 +93,9 @@ def dense(posterior):
         group, fisher = each.group, torch.cat([f.flatten() for f in each.fisher])
         if each.rank:
             covariance = group.covariance
-            a = torch.cat([1 / b.flatten() for b in covariance.inverse.buffers()])
-            u = torch.stack([torch.cat([b.flatten() for b in column.buffers()]) for column in covariance.factors], 1)
-            inverse = torch.linalg.inv(a.diag() + u @ u.T)
+            s = torch.cat([b.flatten() for b in covariance.roots.buffers()])
+            w = torch.stack([torch.cat([b.flatten() for b in column.buffers()]) for column in covariance.factors], 1)
+            inverse = torch.linalg.inv((torch.eye(len(s), dtype=torch.float64) + w @ w.T) / s.outer(s))
         else:
             inverse = torch.eye(group.num_params, dtype=torch.float64)
         mean = 0 if group.mean is None else torch.cat([m.flatten() for m in group.mean.buffers()])

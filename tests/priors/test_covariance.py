@@ -42,7 +42,6 @@ def test_low_rank_in_channels_last_memory():
     torch.testing.assert_close(gradient, torch.linalg.solve(dense, net.vector()))
 
 
-@pytest.mark.cpu_path
 def test_float32_is_accurate_at_many_weights():
     size, rank = 3_000_000, 5
     generator = torch.Generator().manual_seed(0)
@@ -75,7 +74,6 @@ def test_state_dict_restores_what_is_derived():
     assert second.log_det() == first.log_det() == pytest.approx(float(torch.logdet(dense)))
 
 
-@pytest.mark.cpu_path
 @pytest.mark.parametrize("diagonal", [0.1, 1e-4, 1e-6])
 def test_deviations_in_the_span_of_the_factors_do_not_cancel(diagonal):
     generator = torch.Generator().manual_seed(0)
@@ -84,7 +82,7 @@ def test_deviations_in_the_span_of_the_factors_do_not_cancel(diagonal):
     net.p0.data = factors[0] + factors[1]
     a = torch.full((10_000,), diagonal)
     group = PriorGroup([net.p0], None, DiagonalPlusLowRank([a], [[u] for u in factors]))
-    u, d, a = factors.double(), net.p0.detach().double(), group.covariance.inverse.get_buffer("0").double().reciprocal()
+    u, d, a = factors.double(), net.p0.detach().double(), group.covariance.roots.get_buffer("0").double().pow(-2)
     t = torch.linalg.solve(torch.eye(5, dtype=torch.float64) + (u / a) @ u.T, u @ (d / a))
     expected = float(((d - t @ u).square() / a).sum() + t @ t)
     assert group.quadratic()[0] == pytest.approx(expected, rel=1e-4)

@@ -69,15 +69,16 @@ def stationary_square(square: Tensor, lines: VarianceLines, curvature: Tensor, r
         5.00000
     """
     for _ in range(rounds):
-        table = square.new_empty(2, CELLS + 1)  # both sides: the left side of the equation, and s
+        table = square.new_empty(2, CELLS + 1)  # left minus right side of the equation, and s
+        minus_right, zero = constants([-lines.num_params], square.device), constants([0.0], square.device)[0]
         torch.mul(square, _factors(square.device, square.dtype), out=table[1])
         column = table[1, :, None]
-        torch.mv(column / lines.at(column), lines.trace_inverse, out=table[0])
+        torch.addmv(minus_right, column / lines.at(column), lines.trace_inverse, out=table[0])
         table[0].addcmul_(curvature, table[1])
         # The cell in which the left side reaches D; the first or last one if it is not in between.
-        cell = torch.searchsorted(table[0, 1:-1], constants([lines.num_params], square.device)[0])
+        cell = torch.searchsorted(table[0, 1:-1], zero)
         values, nodes = table.unfold(1, 2, 1).index_select(1, cell[None])[:, 0]
-        share = ((lines.num_params - values[0]) / (values[1] - values[0])).clamp_(0, 1)
+        share = (values[0] / (values[0] - values[1])).clamp_(0, 1)
         square = torch.lerp(nodes[0], nodes[1], share)
     return square
 
@@ -132,7 +133,9 @@ class Curvature:
         finite = size < math.inf  # not in a step that a GradScaler will skip
         self._clock.add_(finite)
         usual = (OUTLIER * self._averages[1]).masked_fill(self._clock <= 2 * RECENT, math.inf)
-        size = torch.minimum(size, usual)
-        values = torch.where(finite, torch.stack([torch.copysign(size, value), size]), self._averages)
+        both = torch.empty_like(self._averages)
+        size = torch.minimum(size, usual, out=both[1])
+        torch.copysign(size, value, out=both[0])
+        values = torch.where(finite, both, self._averages)
         self._averages.lerp_(values, constants([1 + RECENT], value.device)[0] / self._clock)
         return finite

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from deelbo import _shards
 from deelbo._vectors import LayoutCache, Rows
-from deelbo._weight_passes import ChunkCache, TensorList, constants, grad_chunks, on_device, scalar_dtype
+from deelbo._weight_passes import ChunkCache, TensorList, constants, grad_chunks, on_device
 from deelbo.posteriors.masters import mean_of
 from deelbo.posteriors.stationary import VarianceLines
 from deelbo.priors.covariance import Covariance, Identity, OptionalChunks
@@ -120,10 +120,7 @@ class PriorGroup(nn.Module):
         """Return `quadratic`, but of sharded weights the part of this process, to be summed over processes."""
         if not on_device(self.weights[0]):
             return self.covariance.quadratic(self.weights, self._chunks(), self._mean_chunks())
-        moves = self._moves()
-        pulls = self.covariance.precision_times(moves, self.weights, self._layouts(self._chunks()))
-        first, *others = (_inner_product(d, pull) for d, pull in zip(moves, pulls, strict=True))
-        return sum((other.to(first) for other in others), first), pulls
+        return self.covariance.pull(self._moves(), self.weights, self._layouts(self._chunks()))
 
     def _moves(self) -> list[Tensor]:
         """Return theta - mean in vectors, on the device path."""
@@ -151,21 +148,18 @@ class PriorGroup(nn.Module):
 
     def add_gradient(self, weight: float | Tensor, reuse: Reusable = None) -> None:
         """Add weight * d(-log p)/d theta_g = weight * Sigma_g^-1 (theta_g - mean_g) / v_g to the gradients."""
-        grads = grad_chunks(self.weights, create=True)
         if on_device(self.weights[0]):
-            torch._foreach_add_(grads, self.gradient(weight, reuse))  # type: ignore[arg-type]
+            add_gradients([self], weight, [reuse])
             return
+        grads = grad_chunks(self.weights, create=True)
         factor = float(weight / self.variance_tensor)
         chunks, mean = self._chunks(), self._mean_chunks()
         self.covariance.add_gradient(self.weights, chunks, mean, grads, weight=factor, reuse=reuse)
 
-    def gradient(self, weight: float | Tensor, reuse: Reusable = None) -> list[Tensor]:
-        """Return what `add_gradient` adds, for each weight; for the device path."""
-        layout, device = self._layouts(self._chunks()), self.weights[0].device
-        pulls = reuse if reuse is not None else self.covariance.precision_times(self._moves(), self.weights, layout)
-        weight = weight if isinstance(weight, Tensor) else constants([weight], device)[0]
-        factor = weight / self.variance_tensor.to(weight)
-        return layout.split([pull.mul_(factor.to(pull.device)) for pull in pulls])
+    def gradient(self, factor: Tensor, reuse: Reusable = None) -> list[Tensor]:
+        """Return factor * Sigma_g^-1 (theta_g - mean_g) for each weight; for the device path."""
+        pulls = reuse if reuse is not None else self.local_quadratic()[1]
+        return self._layouts(self._chunks()).split([pull.mul_(factor.to(pull.device)) for pull in pulls])
 
     def _chunks(self) -> list[Tensor]:
         return self._cache(self.weights)
@@ -298,14 +292,23 @@ class GaussianPrior(nn.Module):
             reuse: Result of `update_variances` at the same weights, which saves time.
         """
         groups = list(self.named_groups().values())
-        pairs = list(zip(groups, reuse or [None] * len(groups), strict=True))
+        reuse = reuse or [None] * len(groups)
         if on_device(groups[0].weights[0]):
-            grads = grad_chunks([weight for group in groups for weight in group.weights], create=True)
-            pieces = [piece for group, parts in pairs for piece in group.gradient(weight, parts)]
-            torch._foreach_add_(grads, pieces)  # type: ignore[arg-type]
+            add_gradients(groups, weight, reuse)
             return
-        for group, parts in pairs:
+        for group, parts in zip(groups, reuse, strict=True):
             group.add_gradient(weight, parts)
+
+
+def add_gradients(groups: Sequence[PriorGroup], weight: float | Tensor, reuse: Sequence[Reusable]) -> None:
+    """Do `add_gradient` of several groups on the device path, with as few kernels as possible."""
+    device = groups[0].weights[0].device
+    weight = weight if isinstance(weight, Tensor) else constants([weight], device)[0]
+    factors = torch._foreach_div([weight] * len(groups), [group.variance_tensor.to(weight) for group in groups])
+    grads = grad_chunks([w for group in groups for w in group.weights], create=True)
+    parts = zip(groups, factors, reuse, strict=True)
+    pieces = [piece for group, factor, part in parts for piece in group.gradient(factor, part)]
+    torch._foreach_add_(grads, pieces)  # type: ignore[arg-type]
 
 
 def shaped_like(weights: Sequence[Tensor], values: Tensor | Sequence[Tensor], what: str) -> list[Tensor]:
@@ -336,10 +339,3 @@ def _copy_like(weight: Tensor, values: Tensor) -> Tensor:
         return copy.copy_(values.reshape(weight.shape))
     _shards.local(copy).copy_(_shards.part_of(values, weight))
     return copy
-
-
-def _inner_product(first: Tensor, second: Tensor) -> Tensor:
-    """Return <first, second>; a square in float64, without a copy in it."""
-    if first is second:
-        return torch.linalg.vector_norm(first, dtype=scalar_dtype(first.device)).square_()
-    return torch.dot(first, second)
