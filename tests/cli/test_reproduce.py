@@ -35,6 +35,8 @@ def test_the_plan_of_table_2(capsys):
         (["fig-1a"], "CIFAR-10 is missing"),
         (["fig-3", "--data", "nowhere"], "no such folder"),
         (["fig-1a", "--seeds", "x"], "seeds"),
+        (["fig-2", "--precision", "fp8"], "it is no, fp16 or bf16"),
+        (["fig-2", "--precision", "sound=bf16"], "the kinds of inputs are image and text"),
     ],
 )
 def test_what_cannot_be_made_is_said_in_a_line(words, message, capsys, tmp_path, monkeypatch):

@@ -40,6 +40,12 @@ def test_entries_share_runs_whatever_the_network_is_called(tmp_path):
     assert set(setup.records.folder.glob("*.json")) == before
 
 
+def test_runs_have_the_precision_of_their_kind_of_inputs(tmp_path):
+    setup = tiny_setup(tmp_path, ("cifar10", "agnews"), precision={"text": "bf16"})
+    studies = Study("ResNet-50", "cifar10"), Study("BERT-base", "agnews")
+    assert [study.problems(setup)[0].precision for study in studies] == ["no", "bf16"]
+
+
 def test_la_clml_comes_with_the_grid_only_where_the_paper_has_both():
     assert "la-clml" in Study("ConvNeXt-Tiny", "pets", methods=("map-grid",)).options(PAPER, 1).methods
     assert Study("ResNet-50", "pets", methods=("map-grid",)).options(PAPER, 1).methods == ("map-grid",)

@@ -19,6 +19,9 @@ from deelbo.reproduce import reproduce as make
 from deelbo.reproduce.listing import list_text, time_text
 from deelbo.reproduce.plan import available, plan_text
 from deelbo.reproduce.setup import MissingDataError
+from deelbo.training.device import check_precision
+
+KINDS = ("image", "text")
 
 
 def reproduce(
@@ -67,6 +70,14 @@ def reproduce(
     cpus: Annotated[float, typer.Option(help="Number of cores for each run with the engine ray.")] = 1,
     gpus: Annotated[float, typer.Option(help="Number of GPUs for each run with the engine ray.")] = 0,
     device: options.Device = None,
+    precision: Annotated[
+        str,
+        typer.Option(
+            help="Mixed precision of the runs: no (float32), fp16 or bf16; image=... or text=... for one kind of "
+            "inputs, several separated by commas.",
+            rich_help_panel=options.COMPUTING,
+        ),
+    ] = "no",
     quiet: Annotated[bool, typer.Option("--quiet", help="Print only the names of the files.")] = False,
 ) -> None:
     """Make tables and figures of the paper; finished runs are never repeated, and shared between them."""
@@ -96,6 +107,7 @@ def reproduce(
             data=folders,
             data_dir=data_dir,
             models={kind: model for kind, model in models.items() if model is not None},
+            precision=_precision(precision),
             source_posteriors=files,
             seed=seed,
             engine=engine,
@@ -121,6 +133,20 @@ def _changed(scale: Scale, steps: int | None, seeds: str | None) -> Scale:
     if seeds is not None:
         changes["seeds"] = options.numbers("seeds", seeds, int)
     return replace(scale, **changes) if changes else scale
+
+
+def _precision(given: str) -> dict[str, str]:
+    """Return the precision by the kind of the inputs, from "bf16" or "image=no,text=bf16".
+
+    Raises:
+        ValueError: If a kind or a precision is unknown.
+    """
+    named = dict(part.partition("=")[::2] for part in given.split(",")) if "=" in given else dict.fromkeys(KINDS, given)
+    for kind, precision in named.items():
+        if kind not in KINDS:
+            raise ValueError(f"precision={given}, but the kinds of inputs are {' and '.join(KINDS)}")
+        check_precision(precision)
+    return named
 
 
 def _make_all(names: list[str], setup: Setup) -> None:

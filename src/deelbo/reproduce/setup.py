@@ -35,6 +35,8 @@ class Setup:
             be found in, or downloaded to, `data_dir`.
         data_dir: Folder where named datasets are, or are downloaded to.
         models: Models instead of the scale's, by the kind of the inputs, such as {"image": "timm:resnet18"}.
+        precision: Mixed precision of the compared runs, by the kind of the inputs, such as {"text": "bf16"}; float32 if
+            not given. Networks that are looked into (Fig. 1, B.7, B.8, `diagonal`) are always trained in float32.
         source_posteriors: Files of the priors PTYL, by their names in the paper.
         seed: Seed of the random features of Case Study A.
         engine: Engine that makes the runs: "local" or "ray".
@@ -52,6 +54,7 @@ class Setup:
     data: Mapping[str, Path | None] = field(default_factory=dict)
     data_dir: Path | None = None
     models: Mapping[str, str] = field(default_factory=dict)
+    precision: Mapping[str, str] = field(default_factory=dict)
     source_posteriors: Mapping[str, str] = field(default_factory=dict)
     seed: int = 0
     engine: str = "local"

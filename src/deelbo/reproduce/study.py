@@ -195,6 +195,7 @@ class Study:
             train_sizes=self.sizes(setup.scale),
             seeds=self.seeds(setup.scale),
             test_size=setup.scale.test_size,
+            precision=setup.precision.get(self.kind, "no"),
         )
 
     def comparison(self, setup: Setup) -> Comparison:

@@ -91,6 +91,7 @@ class ChoiceOfModels(Entry):
             train_sizes=study.sizes(setup.scale),
             seeds=setup.scale.seeds,
             test_size=setup.scale.test_size,
+            precision=setup.precision.get(study.kind, "no"),
         )
         comparison = Comparison(problems, setup.records)
         if comparison.wanted():
