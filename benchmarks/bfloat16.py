@@ -161,7 +161,7 @@ def cost(width: int = 2048, steps: int = 10) -> None:
             optimizer.step()
             optimizer.zero_grad()
             times.append(time.perf_counter() - begin)
-        kept = [*model.parameters(), *posterior._saved, *posterior.masters.means]
+        kept = [*model.parameters(), *posterior._saved.means, *posterior.masters.means]
         kept += [state["momentum_buffer"] for p, state in optimizer.state.items() if p.numel() > 1]
         size = sum(tensor.numel() * tensor.element_size() for tensor in kept) / posterior.num_params
         best = 1e9 * min(times) / posterior.num_params

@@ -59,7 +59,7 @@ def test_backward_is_the_gradient_of_the_loss_by_autograd(rank, kappa, scale, po
     )
     objective = deelbo.DataEmphasizedELBO(posterior, prior, num_data=12, kappa=kappa)
     with posterior.sample():
-        noise = [(p - m).detach() for p, m in zip(posterior._random, posterior._saved, strict=True)]
+        noise = [(p - m).detach() for p, m in zip(posterior._random, posterior._saved.means, strict=True)]
         scales = [F.softplus(raw.detach()) for raw in posterior.scale_parameters()]
         scales = scales * len(noise) if len(scales) == 1 else scales
         noise = [n / s for n, s in zip(noise, scales, strict=True)]

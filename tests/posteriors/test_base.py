@@ -251,22 +251,22 @@ def test_optimizer_step_inside_the_block_is_an_error():
 @pytest.mark.cpu_path
 @pytest.mark.parametrize("during", ["swap", "restore"])
 def test_ctrl_c_in_a_pass_leaves_the_mean_and_no_stuck_state(monkeypatch, during):
-    from deelbo.posteriors import base
+    from deelbo.posteriors import saved_means
 
     net = Net()
     before = copies(net)
     posterior = deelbo.IsotropicPosterior(net, init_scale=0.1)
     prior = deelbo.priors.l2_zero(net, head="head")
-    real = base.over_chunks
+    real = saved_means.over_chunks
 
     def interrupted(*args, **options):  # as an interrupt that arrives during the pass is raised after it
         real(*args, **options)
-        monkeypatch.setattr(base, "over_chunks", real)
+        monkeypatch.setattr(saved_means, "over_chunks", real)
         raise KeyboardInterrupt
 
     def look():
         with torch.no_grad(), posterior.sample():
-            monkeypatch.setattr(base, "over_chunks", interrupted)
+            monkeypatch.setattr(saved_means, "over_chunks", interrupted)
             if during == "swap":
                 prior.kl(posterior)
 

@@ -31,7 +31,7 @@ def test_gradients_agree_with_autograd(hidden, samples):
     for _ in range(samples):
         with posterior.sample():
             scales = [F.softplus(raw.detach()) for raw in posterior.raw_scale]
-            triples = zip(posterior._random, posterior._saved, scales, strict=True)
+            triples = zip(posterior._random, posterior._saved.means, scales, strict=True)
             noises.append([(drawn - mean).detach() / scale for drawn, mean, scale in triples])
             (F.cross_entropy(net(x), y) / samples).backward()
     means = {name: p.detach().clone().requires_grad_() for name, p in net.named_parameters()}

@@ -120,7 +120,7 @@ def test_looking_at_the_mean_in_a_draw_and_the_density_of_a_draw():
             assert torch.equal(net.words.weight, mean)
         assert torch.equal(net.words.weight, drawn)
         value = posterior.log_prob()
-        normal = torch.distributions.Normal(torch.cat([s.flatten() for s in posterior._saved]), 0.1)
+        normal = torch.distributions.Normal(torch.cat([s.flatten() for s in posterior._saved.means]), 0.1)
         eager = [p for p in net.parameters() if p.shape != mean.shape and p.shape != net.places.weight.shape]
         expected = normal.log_prob(torch.cat([p.detach().flatten() for p in eager])).sum()
         for embedding in posterior._lazy:

@@ -12,7 +12,8 @@ from shared.cases import Bare, Net, batch
 def noise_of(posterior):
     """Return the noise of the draw in place, recovered in float64."""
     return [
-        (p - s).detach() / posterior.scale.detach() for p, s in zip(posterior._random, posterior._saved, strict=True)
+        (p - s).detach() / posterior.scale.detach()
+        for p, s in zip(posterior._random, posterior._saved.means, strict=True)
     ]
 
 

@@ -1,9 +1,9 @@
 """Base class of the Gaussian posteriors: how a draw of the weights begins and ends.
 
 Outside a `sample()` block the network's parameters hold the mean of q; inside they hold a draw, written in place,
-so any module works. During a draw the means are stored in a copy, and the noise is recovered as draw - mean, so this
-takes the memory of one extra copy of the weights. The means of bfloat16 weights are in float32 at all times, and are
-not the network's parameters but beside them (`masters.py`).
+so any module works. During a draw the means are stored in a copy (`saved_means.py`), and the noise is recovered as
+draw - mean, so this takes the memory of one extra copy of the weights. The means of bfloat16 weights are in float32 at
+all times, and are not the network's parameters but beside them (`masters.py`).
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from deelbo import _distributed, _shards
 from deelbo._registry import Registry
 from deelbo._seeds import mix
 from deelbo._shard_noise import ShardNoise
-from deelbo._vectors import LayoutCache, empty_like, uninterrupted
-from deelbo._weight_passes import ChunkCache, buffer, grad_chunks, on_device, over_chunks
+from deelbo._weight_passes import grad_chunks, on_device
 from deelbo.posteriors.embeddings import LazyEmbedding
+from deelbo.posteriors.saved_means import SavedMeans
 from deelbo.posteriors.stationary import Curvature, VarianceLines, stationary_square
 from deelbo.posteriors.weights import RandomWeights
 
@@ -101,12 +101,7 @@ class GaussianPosterior(nn.Module, ABC):
         self.collected = False  # whether a draw has given gradients since objective.backward()
         self.finished = False  # whether objective.backward() has been called since the last draw
         self._marks: list[tuple[int, int] | None] = []  # state of the gradients when the draw began
-        self._saved: list[Tensor] = []
-        self._saved_vectors: list[Tensor] = []  # the memory of `_saved`, on the device path
-        self._kept = bytearray()
-        self._weight_cache, self._saved_cache, self._layouts = ChunkCache(), ChunkCache(), LayoutCache()
-        self._room_for: list[Tensor] | None = None
-        self._eager = self._random  # the weights that a draw gives noise at once: all but lazy embeddings
+        self._saved = SavedMeans(self._random)  # of the weights that a draw gives noise at once
         self._lazy: list[LazyEmbedding] = []  # whose rows get noise when they are used, if a subclass wants it
         self._make_scale(inverse_softplus(init_scale))
 
@@ -232,14 +227,14 @@ class GaussianPosterior(nn.Module, ABC):
         self._tracking = torch.is_grad_enabled() if track is None else track
         lazy = self._lazy_embeddings()
         skipped = {id(embedding.weight) for embedding in lazy}
-        self._eager = [p for p in self._random if id(p) not in skipped] if lazy else self._random
-        weights = self._weights()
-        saved = self._saved_cache(self._saved)
+        self._saved.weights = [p for p in self._random if id(p) not in skipped] if lazy else self._random
+        self._check_weights()
+        weights, saved = self._saved.chunks()
         torch.clear_autocast_cache()  # or an autocast block around this one would go on with the old weights
-        self._kept = bytearray(len(weights))  # 1 for each chunk whose mean is saved, so that end() can always be called
+        self._saved.kept = bytearray(len(weights))
         self._open = key
         try:
-            self._perturb(key, weights, saved, self._kept)
+            self._perturb(key, weights, saved, self._saved.kept)
             if self._tracking:
                 self.masters.absorb(anew=self.finished)
             self._marks = self.gradient_marks()
@@ -294,12 +289,11 @@ class GaussianPosterior(nn.Module, ABC):
             return
         if self._swapped:
             self._swap()
-        weights, saved = self._weight_cache(self._eager), self._saved_cache(self._saved)
         restored = False
         try:
             marks = self.gradient_marks()
             if self._tracking and any(marks):
-                self._collect(1.0, weights, saved, restore=True)
+                self._collect(1.0, *self._saved.chunks(), restore=True)
                 restored = True
                 self.collected = self.collected or marks != self._marks
                 self.masters.absorb()
@@ -309,8 +303,7 @@ class GaussianPosterior(nn.Module, ABC):
                 for embedding in self._lazy:
                     embedding.restore()
                 if not restored:
-                    kept = [k for k, done in enumerate(self._kept) if done]
-                    self._copy([weights[k] for k in kept], [saved[k] for k in kept])
+                    self._saved.restore()
             finally:  # the pass has finished, even if a Ctrl-C follows it
                 self._open = None
                 self._forget_copies()
@@ -332,23 +325,11 @@ class GaussianPosterior(nn.Module, ABC):
         return nullcontext()
 
     def _swap(self) -> None:
-        def task(k: int, weight: Tensor, saved: Tensor) -> None:
-            scratch = buffer(weight).copy_(weight)
-            weight.copy_(saved)
-            saved.copy_(scratch)
-
-        weights, saved = self._weight_cache(self._eager), self._saved_cache(self._saved)
         # The draw is back before autograd looks again, so a pending backward pass stays valid.
         with self.unseen_by_autograd():
             try:
                 self.masters.swap()
-                if self._random and on_device(self._random[0]):
-                    with uninterrupted():
-                        drawn = self._layouts(weights).gather(weights)
-                        torch._foreach_copy_(weights, saved)
-                        torch._foreach_copy_(self._saved_vectors, drawn)
-                else:
-                    over_chunks(task, weights, saved, workers=True)
+                self._saved.swap()
                 for embedding in self._lazy:
                     embedding.swap()
             finally:  # the pass has finished, even if a Ctrl-C follows it
@@ -378,30 +359,14 @@ class GaussianPosterior(nn.Module, ABC):
         """Return the device of messages to other processes, and the groups of these."""
         return (self.device, [None]) if self._mesh is None else (self._mesh.device, self._mesh.groups)
 
-    def _weights(self) -> list[Tensor]:
-        """Return the chunks of the weights, after checking that they are still the network's trainable parameters."""
+    def _check_weights(self) -> None:
+        """Check that the weights are still the network's trainable parameters, and follow them if they have moved."""
         self._chosen.check(self.model)
-        weights = self._weight_cache(self._eager)
-        if weights is not self._room_for:  # the first time, and whenever a weight has moved
-            if self._random and on_device(self._random[0]):
-                self._saved_vectors, self._saved = empty_like(self._eager)
-            else:
-                with torch.inference_mode(False):
-                    self._saved = [torch.empty_like(p, requires_grad=False) for p in self._eager]
-            self._room_for = weights
+        self._saved.make_room()
         self.masters.follow()
-        return weights
-
-    def _copy(self, weights: list[Tensor], saved: list[Tensor]) -> None:
-        """Write saved means back into weights."""
-        if weights and on_device(weights[0]):
-            with uninterrupted():
-                torch._foreach_copy_(weights, saved)
-        else:
-            over_chunks(_restore, weights, saved, workers=True)
 
     def _grads(self) -> list[Tensor | None]:
-        return grad_chunks(self._eager, create=False)
+        return grad_chunks(self._saved.weights, create=False)
 
     # ---- implemented by subclasses ----
 
@@ -473,7 +438,3 @@ class GaussianPosterior(nn.Module, ABC):
     @abstractmethod
     def add_kl_gradient(self, groups: Iterable[PriorGroup], weight: float | Tensor) -> None:
         """Add weight * d KL / d scale to the gradient of the scale."""
-
-
-def _restore(k: int, weight: Tensor, saved: Tensor) -> None:
-    weight.copy_(saved)

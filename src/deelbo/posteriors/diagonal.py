@@ -108,8 +108,8 @@ class DiagonalPosterior(GaussianPosterior):
             value = scale.log().sum(dtype=torch.float64)
             return value + 0.5 * sum_of_squares((weight - mean).div_(scale)) if drawn else value
 
-        weights = self._weights()
-        value = over_chunks(task, weights, self._saved_cache(self._saved), self._raw())
+        self._check_weights()
+        value = over_chunks(task, *self._saved.chunks(), self._raw())
         return -value - 0.5 * self.num_params * math.log(2 * math.pi)
 
     def log_det(self, group: PriorGroup) -> float:

@@ -162,8 +162,7 @@ class IsotropicPosterior(GaussianPosterior):
         variance = float(self.square)
         squares = 0.0
         if self._open is not None and not self._swapped:
-            weights, saved = self._weight_cache(self._eager), self._saved_cache(self._saved)
-            found = over_chunks(_squared_difference, weights, saved)
+            found = over_chunks(_squared_difference, *self._saved.chunks())
             squares = float(found if self._mesh is None else self._mesh.total(found))
             squares += sum(float(embedding.sum_of_squares()) for embedding in self._lazy)
             squares += variance * self.masters.squared_noise(self._open)
@@ -237,7 +236,7 @@ class IsotropicPosterior(GaussianPosterior):
 
     @torch.no_grad()
     def _perturb_vectors(self, key: int, weights: list[Tensor], saved: list[Tensor], kept: bytearray) -> None:
-        layout, scale = self._layouts(weights), self._sigma()
+        layout, scale = self._saved.layout(), self._sigma()
         vectors = layout.noise(key) if self._shard_noise is None else self._shard_noise.vectors(layout, key)
         noise = [vector.mul_(scale.to(vector.device)) for vector in vectors]
         with uninterrupted():
@@ -251,7 +250,7 @@ class IsotropicPosterior(GaussianPosterior):
         For a scale in closed form it is kept as it is; by gradient, it becomes d loss / d raw_scale.
         """
         if self._random and on_device(self._random[0]):
-            product = self._inner_product_of_vectors(weights, saved, restore)
+            product = self._inner_product_of_vectors(weights, restore)
         else:
             product = self._inner_product(weights, saved, restore).to(self.device)
         if self._mesh is not None:
@@ -297,13 +296,13 @@ class IsotropicPosterior(GaussianPosterior):
         return over_chunks(task, weights, saved, self._grads())
 
     @torch.no_grad()
-    def _inner_product_of_vectors(self, weights: list[Tensor], saved: list[Tensor], restore: bool) -> Tensor:
-        layout = self._layouts(weights)
+    def _inner_product_of_vectors(self, weights: list[Tensor], restore: bool) -> Tensor:
+        layout = self._saved.layout()
         grads = [torch.zeros_like(w) if g is None else g for g, w in zip(self._grads(), weights, strict=True)]
-        noise = [w.sub_(mean) for w, mean in zip(layout.gather(weights), self._saved_vectors, strict=True)]
+        noise = [w.sub_(mean) for w, mean in zip(layout.gather(weights), self._saved.vectors, strict=True)]
         products = [torch.dot(eps, g) for eps, g in zip(noise, layout.gather(grads), strict=True)]
         if restore:
-            self._copy(weights, saved)
+            self._saved.restore()
         return sum((product.to(products[0]) for product in products[1:]), products[0])
 
 
