@@ -87,7 +87,8 @@ def _markdown(place: Place, title: str, reproduction: Reproduction, made_with: M
         parts.append(reproduction.table.strip())
     if reproduction.claims:
         rows = [f"| {claim.text} | **{claim.verdict}** | {claim.evidence} |" for claim in reproduction.claims]
-        parts.append("\n".join(["| the paper's claim | here | evidence |", "| --- | --- | --- |", *rows]))
+        title = "the paper's claim" if place.number else "claim"
+        parts.append("\n".join([f"| {title} | here | evidence |", "| --- | --- | --- |", *rows]))
     parts += [f"- {note}" for note in reproduction.notes]
     return "\n\n".join(parts) + "\n"
 

@@ -127,8 +127,8 @@ def _claims(rows: dict[str, list[Row]]) -> list[Claim]:
         for choice in model_choices(of):
             claims.append(
                 judge(
-                    f"On {DATASETS[name].title} the order by {choice.score} is that by test accuracy",
-                    [choice.mean > 0, choice.chance <= 0.05],
+                    f"On {DATASETS[name].title} the networks are ordered by {choice.score} as by test accuracy",
+                    [choice.mean > 0 and choice.chance <= 0.05],
                     f"mean rank correlation {choice.mean:+.2f}; {choice.chance:.3f} of all orders agree as well. "
                     f"{choice.verdict}",
                 )
