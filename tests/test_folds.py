@@ -57,24 +57,20 @@ def network():
     return torch.nn.Sequential(torch.nn.Linear(4, 100), torch.nn.Tanh(), torch.nn.Linear(100, 2))
 
 
-def test_every_example_is_predicted_by_a_network_that_has_not_seen_it(monkeypatch):
+def test_every_example_is_predicted_by_a_network_that_has_not_seen_it():
     """The fold's networks and held-out outputs are checked against training on the other examples by hand."""
-    data, seen = classes(), []
+    data = classes()
     result = deelbo.finetune(network(), data, head="2", **FAST)
     runs = FoldRuns(result, network(), TrainingSets(data, data), 3, head="2", execution=Execution("cpu"))
-    train = runs._outputs
-    monkeypatch.setattr(
-        FoldRuns, "_outputs", lambda self, k, fold: seen.append((k, fold, train(k, fold))) or seen[-1][2]
-    )
     calibration = runs.calibrate()
     assert (calibration.source, calibration.folds, calibration.examples) == ("folds", 3, 60)
     assert set(calibration.unseen) == {"accuracy", "balanced_accuracy", "nll", "ece"}
-    k, fold, found = seen[1]
-    rest = torch.utils.data.Subset(data, (fold != k).nonzero().flatten().tolist())
+    fold, found = fold_of_each(data.tensors[1], 3, result.settings.seed), runs.left_out(1)
+    rest = torch.utils.data.Subset(data, (fold != 1).nonzero().flatten().tolist())
     by_hand = deelbo.finetune(network(), rest, head="2", **FAST)
-    outside = data.tensors[0][fold == k]
+    outside = data.tensors[0][fold == 1]
     torch.testing.assert_close(found["outputs"], by_hand.model(outside).detach())
-    assert torch.equal(found["targets"], data.tensors[1][fold == k])
+    assert torch.equal(found["targets"], data.tensors[1][fold == 1])
 
 
 def test_overfitted_noise_is_found_out():
@@ -116,7 +112,7 @@ def test_numbers_of_a_fold_are_in_the_units_of_the_run(monkeypatch):
     result = deelbo.finetune(copy.deepcopy(model), data, head="0", **FAST)
     runs = FoldRuns(result, copy.deepcopy(model), TrainingSets(data, data), 3, head="0", execution=Execution("cpu"))
     fold = fold_of_each(torch.zeros(30, dtype=torch.long), 3, result.settings.seed)
-    found = runs._outputs(0, fold)
+    found = runs.left_out(0)
     rest = torch.utils.data.Subset(data, (fold != 0).nonzero().flatten().tolist())
     by_hand = deelbo.finetune(copy.deepcopy(model), rest, head="0", **FAST)
     mean = result.likelihood.prediction(result.likelihood.averageable(found["outputs"])).mean
@@ -129,16 +125,11 @@ def test_what_is_taken_over_is_how_wrong_the_free_factor_is(steps):
     data = classes()
     result = deelbo.finetune(network(), data, head="2", **{**FAST, "steps": 400})
     runs = FoldRuns(result, network(), TrainingSets(data, data), 3, steps, head="2", execution=Execution("cpu"))
-    fold = fold_of_each(data.tensors[1], 3, result.settings.seed)
-    found = []
-    for k in range(3):
-        runs.network.load_state_dict(network().state_dict())
-        found.append(runs._outputs(k, fold))
+    found = [runs.left_out(k) for k in range(3)]
     assert {float(part["factor"]) for part in found} != {1.0} or steps
     outputs = torch.cat([part["factor"] * part["outputs"] for part in found])
     rho = held_out_factor(outputs, torch.cat([part["targets"] for part in found]), Categorical(), 1.0, SPREAD)
     assert result.temperature > 1.05  # the run's own 1 / s*
-    runs.network.load_state_dict(network().state_dict())
     assert runs.calibrate().temperature == pytest.approx(result.temperature / rho, rel=0.02)
 
 

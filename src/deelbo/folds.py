@@ -10,10 +10,10 @@ left-out outputs s*_k z, the run's factor is rho s* (docs/calibration.md).
 from __future__ import annotations
 
 import copy
+import functools
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any
 
 import torch
@@ -127,17 +127,8 @@ class FoldRuns:
         """
         check_folds(self.folds, self.sets.number)
         begin, likelihood = time.perf_counter(), self.result.likelihood
-        targets = labels_of(self.sets.plain)
-        if likelihood.needs_targets and likelihood.has_classes:  # class weights, which a run from a folder has not
-            likelihood.fit(targets, len(self.result.names or []) or int(targets.max()) + 1)
-        strata = targets if likelihood.name == "categorical" else torch.zeros(len(targets), dtype=torch.long)
-        fold = fold_of_each(strata, self.folds, self.result.settings.seed)
-        initial = copy.deepcopy(self.network.state_dict())
-        self._announce(len(targets))
-        found = []
-        for k in range(self.folds):
-            self.network.load_state_dict(initial)
-            found.append(self._outputs(k, fold))
+        self._announce()
+        found = [self.left_out(k) for k in range(self.folds)]
         own = self._factor(self.result, self.sets.plain)
         outputs = torch.cat([o["factor"] * o["outputs"] for o in found])
         calibration = held_out_calibration(outputs, torch.cat([o["targets"] for o in found]), likelihood)
@@ -148,6 +139,16 @@ class FoldRuns:
             folds=self.folds,
             seconds=time.perf_counter() - begin,
         )
+
+    @functools.cached_property
+    def _start(self) -> tuple[dict[str, Tensor], Tensor]:
+        """The weights that every fold starts from, and the fold of each example."""
+        targets, likelihood = labels_of(self.sets.plain), self.result.likelihood
+        if likelihood.needs_targets and likelihood.has_classes:  # class weights, which a run from a folder has not
+            likelihood.fit(targets, len(self.result.names or []) or int(targets.max()) + 1)
+        strata = targets if likelihood.name == "categorical" else torch.zeros(len(targets), dtype=torch.long)
+        fold = fold_of_each(strata, self.folds, self.result.settings.seed)
+        return copy.deepcopy(self.network.state_dict()), fold
 
     @property
     def _transfers(self) -> bool:
@@ -160,14 +161,19 @@ class FoldRuns:
         steps = settings.steps if self.steps is None else self.steps
         return replace(settings, learning_rates=(rate,), lr_search="grid", steps=steps)
 
-    def _announce(self, number: int) -> None:
-        size, steps = min(self._settings.batch_size, number), self._settings.steps
+    def _announce(self) -> None:
+        size, steps = min(self._settings.batch_size, self.sets.number), self._settings.steps
         summary = f"calibration: {self.folds} folds, {steps} steps of {size} each"
         self.listener(events.TrainingPlanned(summary, self.folds * steps, size))
 
-    def _outputs(self, k: int, fold: Tensor) -> dict[str, Tensor]:
-        """Return outputs and targets of the examples that a fold left out, and the free factor of its network."""
-        settings = self._settings
+    def left_out(self, k: int) -> dict[str, Tensor]:
+        """Train without fold k, unless its folder has what it found.
+
+        Returns:
+            "outputs" and "targets" of the examples that were left out, and the free "factor" of the network.
+        """
+        settings, (initial, fold) = self._settings, self._start
+        self.network.load_state_dict(initial)
         about = {"fold": k, "folds": self.folds, "precision": self.execution.precision, "start_hash": self.start_hash}
         whole = self.folder
         if whole is not None and (kept := from_first(lambda: whole.read_fold(k, settings, about))) is not None:
@@ -177,7 +183,7 @@ class FoldRuns:
         folder = None if self.folder is None else self.folder.fold(k)
         resumed = False
         if folder is not None:
-            resumed = from_first(partial(folder.check, settings, about, self.network.state_dict()))
+            resumed = from_first(functools.partial(folder.check, settings, about, self.network.state_dict()))
         run = TrainingRun(
             network=self.network,
             sets=sets,
