@@ -9,6 +9,11 @@ from deelbo.likelihoods import Bernoulli, Categorical
 from deelbo.metrics import METRICS, main_metric, measure, metrics_of
 
 
+def test_a_likelihood_without_a_main_metric_is_named():
+    with pytest.raises(ValueError, match=r'"smoothed" has no main metric: register one with @metric'):
+        main_metric("smoothed")
+
+
 def test_each_likelihood_has_one_main_metric_and_nll():
     for likelihood, main in (
         ("categorical", "balanced_accuracy"),

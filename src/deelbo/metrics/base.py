@@ -63,8 +63,15 @@ def metrics_of(likelihood: str) -> dict[str, Metric]:
 
 
 def main_metric(likelihood: str) -> Metric:
-    """Return the metric of a likelihood that charts and rankings show."""
-    return next(entry for entry in metrics_of(likelihood).values() if entry.main)
+    """Return the metric of a likelihood that charts and rankings show.
+
+    Raises:
+        ValueError: If none is registered.
+    """
+    for entry in metrics_of(likelihood).values():
+        if entry.main:
+            return entry
+    raise ValueError(f'the likelihood "{likelihood}" has no main metric: register one with @metric(..., main=True)')
 
 
 def compute_metrics(likelihood: str, prediction: Any, targets: Tensor) -> dict[str, float]:

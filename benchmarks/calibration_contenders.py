@@ -1,0 +1,288 @@
+"""The contenders of `calibration.py`: what each needs of a kept network, and the probabilities that it gives."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.data import Dataset
+
+import deelbo
+from deelbo import events
+from deelbo._files import read_tensors
+from deelbo._modules import eval_mode, trainable
+from deelbo.compare.problem import Trial
+from deelbo.compare.running import read_data
+from deelbo.data import split
+from deelbo.laplace import laplace_posterior
+from deelbo.likelihoods import LIKELIHOODS, Categorical
+from deelbo.likelihoods.temperature import held_out_factor, training_set_factor
+from deelbo.metrics.base import METRICS, metrics_of
+from deelbo.result import Result, load
+from deelbo.training.batches import in_order, labels_of, network_output
+from deelbo.training.calibration import SPREAD, held_out_calibration
+from deelbo.training.ridge import effective_dimension, fit_ridge
+from deelbo.training.sets import TrainingSets
+from deelbo.training.start import Starter
+
+PLAIN, DEELBO, BEST = "as it is", "training set, D_e / N (deelbo's)", "best temperature (by the test set)"
+DRAWS = 10
+EARLY = (0.2, 0.5)  # of the steps, at which early networks are looked at
+SMOOTHING = 0.1
+Contenders = dict[str, tuple[Tensor, float | None]]
+
+
+@LIKELIHOODS.register("smoothed", "one class for each example, with label smoothing")
+class Smoothed(Categorical):
+    """The cross-entropy with label smoothing, as PyTorch has it; all else is that of `Categorical`."""
+
+    name = "smoothed"
+
+    def _cross_entropy(self, output: Tensor, target: Tensor, reduction: str) -> Tensor:
+        return F.cross_entropy(output, target, reduction=reduction, label_smoothing=SMOOTHING)
+
+
+for entry in metrics_of("categorical").values():
+    METRICS.register(f"smoothed:{entry.name}", entry.title)(replace(entry, likelihood="smoothed"))
+
+
+@dataclass
+class Kept:
+    """A kept run with what it was trained and tested on."""
+
+    path: Path
+    result: Result
+    before: nn.Module
+    sets: TrainingSets
+    test: Dataset
+    precision: str
+
+    def autocast(self) -> AbstractContextManager[Any]:
+        """Return the precision in which the network was trained."""
+        return torch.autocast("cpu", torch.bfloat16, enabled=self.precision == "bf16")
+
+
+def read_kept(name: str, trial: Trial, out: Path) -> Kept:
+    """Read a kept run, its pretrained network and its data."""
+    data = read_data(replace(trial.data_spec, train_size=None), trial.test_size)
+    data = split(data, trial.data_spec.train_size, None, trial.settings.seed)
+    network, reader = trial.model_spec.load(data, trial.settings.seed)
+    before, _ = trial.model_spec.load(data, trial.settings.seed)
+    sets = TrainingSets(*reader.training_sets(data.train, False, None, trial.data_spec.flip))
+    assert data.test is not None
+    path = out / "networks" / name
+    return Kept(path, load(path, network), before, sets, reader.dataset(data.test), trial.precision)
+
+
+@torch.no_grad()
+def outputs(kept: Kept, network: nn.Module, dataset: Dataset, layer: nn.Linear | None = None) -> tuple[Tensor, Tensor]:
+    """Return inputs of the last layer (none if it is not given) and outputs of a network."""
+    features: list[Tensor] = [torch.empty(0)]
+    logits: list[Tensor] = []
+    if layer is not None:
+        hook = layer.register_forward_pre_hook(lambda _, inputs: features.append(inputs[0].float()))
+    with eval_mode(network), kept.autocast():
+        for inputs, _ in in_order(dataset, 64, torch.device("cpu")):
+            logits.append(network_output(network, inputs).float())
+    if layer is not None:
+        hook.remove()
+    return torch.cat(features[1:] or features), torch.cat(logits)
+
+
+def last_layer(network: nn.Module, kept: Kept, num_classes: int) -> nn.Linear:
+    """Return the classifier of a network."""
+    starter = Starter(network, Categorical(), lambda: in_order(kept.sets.plain, 32, torch.device("cpu")), num_classes)
+    layer = starter._classifier(network)
+    assert layer is not None
+    return layer
+
+
+def observe(name: str, trial: Trial, out: Path) -> dict[str, Tensor]:
+    """Return what the contenders need of a kept run: features and logits, also of draws; computed once."""
+    path = out / "networks" / f"{name}.safetensors"
+    if path.exists():
+        return safetensors.torch.load_file(path)
+    kept = read_kept(name, trial, out)
+    network, seen = kept.result.model, {"train_y": labels_of(kept.sets.plain), "test_y": labels_of(kept.test)}
+    classes = int(seen["train_y"].max()) + 1
+    layer = last_layer(network, kept, classes)
+    seen["frozen"], _ = outputs(kept, kept.before, kept.sets.plain, last_layer(kept.before, kept, classes))
+    seen["train_h"], seen["train_z"] = outputs(kept, network, kept.sets.plain, layer)
+    seen["test_h"], seen["test_z"] = outputs(kept, network, kept.test, layer)
+    draws = []
+    assert kept.result.posterior is not None
+    for seed in range(DRAWS):
+        with kept.result.posterior.sample(seed=seed):
+            draws.append(outputs(kept, network, kept.test)[1])
+    seen["draws"], seen["V"] = torch.stack(draws), layer.weight.detach().clone()
+    seen["tau"] = torch.tensor(kept.result.prior_variances["head"], dtype=torch.float64)
+    seen["linearised"] = linearised_laplace(kept, seen)
+    safetensors.torch.save_file(seen, path)
+    return seen
+
+
+def linearised_laplace(kept: Kept, seen: dict[str, Tensor]) -> Tensor:
+    """Return logits f(x) + J(x) (w - mean) for draws w of Laplace's approximation over all weights, on the test set.
+
+    The curvature is the diagonal of the empirical Fisher information, the prior's variances are the learned ones.
+    """
+    network = kept.result.model
+    prior = deelbo.priors.l2_zero(network)  # its mean has no part in the covariance
+    prior.set_variances(kept.result.prior_variances)
+    log_likelihood = -float(F.cross_entropy(seen["train_z"], seen["train_y"], reduction="sum"))
+    with eval_mode(network):
+        batches = in_order(kept.sets.plain, 16, torch.device("cpu"))
+        posterior = laplace_posterior(network, prior, batches, log_likelihood)
+        weights = {name: weight.detach().clone() for name, weight in trainable(network).items()}
+        found = []
+        for seed in range(DRAWS):
+            with posterior.sample(seed=seed):
+                moves = {name: w.detach() - weights[name] for name, w in trainable(network).items()}
+            found.append(torch.cat([_linear(network, weights, moves, x) for x, _ in _batches(kept.test)]))
+    return torch.stack(found)
+
+
+def _batches(dataset: Dataset) -> Any:
+    return in_order(dataset, 64, torch.device("cpu"))
+
+
+@torch.no_grad()
+def _linear(network: nn.Module, weights: dict[str, Tensor], moves: dict[str, Tensor], inputs: Any) -> Tensor:
+    """Return f(x) + J(x) moves, by forward differentiation."""
+
+    class Call(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.network = network
+
+        def forward(self) -> Tensor:
+            return network_output(self.network, inputs)
+
+    call = Call()
+
+    def output(values: dict[str, Tensor]) -> Tensor:
+        named = {f"network.{name}": value for name, value in values.items()}
+        return torch.func.functional_call(call, named, ())
+
+    with sdpa_kernel(SDPBackend.MATH):  # the others have no forward derivative
+        value_and_slope = torch.func.jvp(output, (weights,), (moves,))
+    return value_and_slope[0] + value_and_slope[1]
+
+
+def observe_other(name: str, trial: Trial, out: Path) -> dict[str, Tensor]:
+    """Return test logits of early networks of the run, and of the network with label smoothing; trained once."""
+    path = out / "networks" / f"{name}.other.safetensors"
+    if path.exists():
+        return safetensors.torch.load_file(path)
+    kept = read_kept(name, trial, out)
+    found: dict[str, Tensor] = {}
+    steps = kept.result.settings.steps
+    looks = {round(share * steps): share for share in EARLY}
+
+    def look(network: nn.Module) -> Callable[[events.Event], None]:
+        def listener(event: events.Event) -> None:
+            if isinstance(event, events.StepTaken) and event.step in looks:
+                found[f"{looks[event.step]:.0%} of the steps"] = outputs(kept, network, kept.test)[1]
+
+        return listener
+
+    initial = {key: value.clone() for key, value in kept.before.state_dict().items()}
+    for likelihood in ("categorical", "smoothed"):
+        kept.before.load_state_dict(initial)
+        rate = kept.result.learning_rate
+        settings = {**kept.result.settings.as_dict(), "learning_rates": (rate,), "likelihood": likelihood}
+        listener = look(kept.before) if likelihood == "categorical" else events.ignore
+        deelbo.finetune(
+            kept.before,
+            kept.sets.augmented,
+            plain_train_set=kept.sets.plain,
+            device="cpu",
+            precision=kept.precision,
+            listener=listener,
+            **settings,
+        )
+    found[f"label smoothing {SMOOTHING}"] = outputs(kept, kept.before, kept.test)[1]
+    safetensors.torch.save_file(found, path)
+    return found
+
+
+def dimension(features: Tensor) -> float:
+    """Return the effective dimension of features."""
+    centred = features.double() - features.double().mean(0)
+    return effective_dimension(torch.linalg.svdvals(centred).square(), len(features))
+
+
+def laplace_last_layer(seen: dict[str, Tensor]) -> Tensor:
+    r"""Return log-probabilities under Laplace's approximation over the last layer with the learned tau.
+
+    The Hessian of a class is sum_j w_j h_j h_j^T + I / tau, with w the mean of p (1 - p) over classes; logits are
+    divided by sqrt(1 + pi/8 variance) (MacKay).
+    """
+    h, tested, tau = seen["train_h"].double(), seen["test_h"].double(), float(seen["tau"])
+    p = seen["train_z"].double().softmax(1)
+    root = (p * (1 - p)).mean(1).sqrt()[:, None] * h
+    inner = torch.linalg.inv(torch.eye(len(h), dtype=torch.float64) + tau * root @ root.T)
+    cross = tested @ root.T
+    variance = tau * tested.square().sum(1) - tau**2 * ((cross @ inner) * cross).sum(1)
+    return (seen["test_z"].double() / (1 + math.pi / 8 * variance[:, None]).sqrt()).log_softmax(1)
+
+
+def log_mean(logits: Tensor) -> Tensor:
+    """Return the logarithms of class probabilities that are averaged over draws, from logits [draws, examples, C]."""
+    return logits.double().log_softmax(2).logsumexp(0) - math.log(len(logits))
+
+
+def contenders(seen: dict[str, Tensor], name: str, out: Path) -> Contenders:
+    """Return the logarithms of each contender's test probabilities, and its temperature if it has one."""
+    likelihood = Categorical()
+    z, y, tested, labels = seen["train_z"].double(), seen["train_y"], seen["test_z"].double(), seen["test_y"]
+    pull = dimension(seen["frozen"]) / len(y)
+    share = float(seen["V"].square().sum()) / (seen["V"].numel() * float(seen["tau"]))
+    free = min(1.0, training_set_factor(z, y, likelihood, pull))
+    factors = {
+        PLAIN: 1.0,
+        DEELBO: free,
+        "training set, D_h / N": training_set_factor(z, y, likelihood, share),
+        BEST: held_out_factor(tested, labels, likelihood),
+        **fold_factors(out / "networks" / name / "folds", free),
+    }
+    found: Contenders = {title: ((factor * tested).log_softmax(1), 1 / factor) for title, factor in factors.items()}
+    found[f"average of {DRAWS} draws"] = log_mean(seen["draws"]), None
+    found["Laplace, last layer"] = laplace_last_layer(seen), None
+    found["Laplace, all weights, linearised"] = log_mean(seen["linearised"]), None
+    ridge = fit_ridge(seen["train_h"], y, likelihood, z.shape[1])
+    head = seen["test_h"].double() @ ridge.weight.T + ridge.bias
+    found["new classifier on the trained features, leave-one-out"] = head.log_softmax(1), None
+    path = out / "networks" / f"{name}.other.safetensors"
+    for title, logits in safetensors.torch.load_file(path).items() if path.exists() else ():
+        found[title] = logits.double().log_softmax(1), None
+    return found
+
+
+def fold_factors(folder: Path, free: float) -> dict[str, float]:
+    """Return the factors that networks trained without a fifth of the examples suggest, for those that were trained."""
+    likelihood = Categorical()
+    found = [read_tensors(path)[0] for path in sorted(folder.glob("?.safetensors"))]
+    if not found:
+        return {}
+    first = found[0]["outputs"], found[0]["targets"]
+    factors = {
+        "held-out fifth": held_out_factor(*first, likelihood, 1.0, SPREAD),
+        "held-out fifth, around the free temperature": held_out_factor(*first, likelihood, free, SPREAD),
+    }
+    if len(found) > 1:
+        scaled = torch.cat([part["factor"] * part["outputs"] for part in found])
+        targets = torch.cat([part["targets"] for part in found])
+        plain = torch.cat([part["outputs"] for part in found])
+        factors[f"{len(found)} folds, temperature of all"] = held_out_factor(plain, targets, likelihood, 1.0, SPREAD)
+        factors[f"{len(found)} folds (deelbo's)"] = free / held_out_calibration(scaled, targets, likelihood).temperature
+    return factors
