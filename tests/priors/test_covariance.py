@@ -60,6 +60,21 @@ def test_float32_is_accurate_at_many_weights():
     torch.testing.assert_close(net.p0.grad.double(), residual / a, rtol=1e-4, atol=1e-5)
 
 
+def test_weights_of_several_dtypes():
+    weights = [
+        torch.nn.Parameter(torch.randn(n, dtype=dtype)) for n, dtype in ((12, torch.float32), (5, torch.float64))
+    ]
+    diagonal = [0.1 + torch.rand_like(w).detach() for w in weights]
+    factors = [[torch.randn_like(w).detach() for w in weights] for _ in range(3)]
+    group = PriorGroup(weights, None, DiagonalPlusLowRank(diagonal, factors))
+    a, d = (torch.cat([part.detach().double() for part in parts]) for parts in (diagonal, weights))
+    u = torch.stack([torch.cat([part.double() for part in column]) for column in factors], 1)
+    pull = torch.linalg.solve(a.diag() + u @ u.T, d)
+    assert group.quadratic()[0] == pytest.approx(float(d @ pull), rel=1e-6)
+    group.add_gradient(1.0)
+    torch.testing.assert_close(torch.cat([w.grad.double() for w in weights]), pull, rtol=1e-5, atol=1e-5)
+
+
 def test_singular_diagonals_are_refused():
     for bad in (0.0, -1.0, float("nan"), float("inf")):
         with pytest.raises(ValueError, match="positive and finite"):
