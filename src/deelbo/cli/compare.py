@@ -14,7 +14,6 @@ from rich.console import Console
 from deelbo.cli import options
 from deelbo.cli.progress import ComparisonProgress
 from deelbo.compare import STRATEGIES
-from deelbo.compare.engines import ENGINES
 from deelbo.errors import Interrupted
 from deelbo.jobs.compare import CompareRequest, compare_job
 from deelbo.posteriors import POSTERIORS
@@ -71,15 +70,11 @@ def compare(
         Path | None,
         options.option("Folder for the records of single runs, which comparisons may share; OUT/records if not given."),
     ] = None,
-    engine: Annotated[str, typer.Option(help=f"Where to make the runs. {ENGINES.help()}")] = "local",
-    jobs: Annotated[
-        int, typer.Option(help="Number of runs at a time with the engine local; they share the threads.")
-    ] = 1,
-    ray_address: Annotated[
-        options.Text, options.option("Address of a running Ray cluster; one is started on this machine if not given.")
-    ] = None,
-    cpus: Annotated[float, typer.Option(help="Number of cores for each run with the engine ray.")] = 1,
-    gpus: Annotated[float, typer.Option(help="Number of GPUs for each run with the engine ray.")] = 0,
+    engine: options.Engine = "local",
+    jobs: options.Jobs = 1,
+    ray_address: options.RayAddress = None,
+    cpus: options.Cpus = 1,
+    gpus: options.Gpus = 0,
     learning_rates: Annotated[
         str, typer.Option(help="Candidates for the learning rate, separated by commas, for all methods except map-bo.")
     ] = ",".join(map(str, LEARNING_RATES)),

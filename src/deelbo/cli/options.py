@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from deelbo.compare.engines import ENGINES
 from deelbo.likelihoods import LIKELIHOODS
 from deelbo.likelihoods.base import CLASS_WEIGHTS
 from deelbo.models import MODEL_SOURCES
@@ -250,6 +251,11 @@ CheckpointSeconds = Annotated[
         rich_help_panel=COMPUTING, help="Seconds between two checkpoints, from which an interrupted command continues."
     ),
 ]
+Engine = Annotated[str, typer.Option(help=f"Where to make the runs. {ENGINES.help()}")]
+Jobs = Annotated[int, typer.Option(help="Number of runs at a time with the engine local; they share the threads.")]
+RayAddress = Annotated[Text, option("Address of a running Ray cluster; one is started on this machine if not given.")]
+Cpus = Annotated[float, typer.Option(help="Number of cores for each run with the engine ray.")]
+Gpus = Annotated[float, typer.Option(help="Number of GPUs for each run with the engine ray.")]
 Samples = Annotated[
     int, typer.Option(help="Number of draws from the posterior to average; 0 uses only the mean weights.")
 ]

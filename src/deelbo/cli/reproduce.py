@@ -12,7 +12,6 @@ import typer
 
 from deelbo.cli import options
 from deelbo.cli.progress import ComparisonProgress
-from deelbo.compare.engines import ENGINES
 from deelbo.errors import Interrupted
 from deelbo.reproduce import ENTRIES, SCALES, Scale, Setup, find, find_data
 from deelbo.reproduce import reproduce as make
@@ -62,13 +61,11 @@ def reproduce(
         options.Text, options.option("The same from self-supervised learning, PTYL (SSL).", panel=options.NETWORK)
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the random features of Case Study A.")] = 0,
-    engine: Annotated[str, typer.Option(help=f"Where to make the runs. {ENGINES.help()}")] = "local",
-    jobs: Annotated[int, typer.Option(help="Number of runs at a time with the engine local.")] = 2,
-    ray_address: Annotated[
-        options.Text, options.option("Address of a running Ray cluster; one is started on this machine if not given.")
-    ] = None,
-    cpus: Annotated[float, typer.Option(help="Number of cores for each run with the engine ray.")] = 1,
-    gpus: Annotated[float, typer.Option(help="Number of GPUs for each run with the engine ray.")] = 0,
+    engine: options.Engine = "local",
+    jobs: options.Jobs = 2,
+    ray_address: options.RayAddress = None,
+    cpus: options.Cpus = 1,
+    gpus: options.Gpus = 0,
     device: options.Device = None,
     precision: Annotated[
         str,
