@@ -86,6 +86,7 @@ def main() -> None:
     parser.add_argument("--model", default="offline:efficientnet_lite0", help="network to train")
     arguments = parser.parse_args()
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+    os.environ["RAY_AUTH_MODE"] = "disabled"  # or a token that an earlier local cluster has left is asked of all nodes
     with tempfile.TemporaryDirectory() as place, contextlib.ExitStack() as nodes:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
