@@ -1,6 +1,10 @@
 """Figures of several panels."""
 
+import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+
 from deelbo.reproduce.panels import markdown_table, panel_figure
+from deelbo.reproduce.scales import TITLES
 
 
 def test_one_legend_for_all_panels():
@@ -14,6 +18,18 @@ def test_one_legend_for_all_panels():
     assert sorted(text.get_text() for text in figure.legends[0].get_texts()) == ["both", "line 0", "line 1"]
     assert [axis.get_ylabel() for axis in figure.axes[:4]] == ["accuracy", "", "", "accuracy"]
     assert not figure.axes[5].get_visible()
+
+
+@pytest.mark.parametrize("number", [1, 2, 3, 4])
+def test_the_legend_of_all_methods_fits_into_the_figure(number):
+    def draw(axes):
+        for title in TITLES.values():
+            axes.plot([1, 2], [3, 4], label=title)
+
+    figure = panel_figure([("panel", draw)] * number, "time", "accuracy")
+    FigureCanvasAgg(figure).draw()
+    legend = figure.legends[0].get_window_extent()
+    assert figure.bbox.x0 <= legend.x0 < legend.x1 <= figure.bbox.x1
 
 
 def test_markdown():

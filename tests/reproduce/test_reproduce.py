@@ -27,9 +27,10 @@ def test_an_entry_that_is_there_is_not_made_again(tmp_path):
     assert reproduce("tab-2", setup) == files
     assert [file.stat().st_mtime_ns for file in files] == written
     assert said[-1].startswith("tab-2 was made before: delete")
-    other = tiny_setup(tmp_path, scale={"seeds": (7,)})
-    with pytest.raises(FileExistsError, match="other data or settings"):
-        reproduce("tab-2", other)
+    assert reproduce("tab-2", tiny_setup(tmp_path, precision={"text": "bf16"})) == files  # it has no texts
+    for changed in ({"scale": {"seeds": (7,)}}, {"precision": {"image": "bf16"}}):
+        with pytest.raises(FileExistsError, match="other data or settings"):
+            reproduce("tab-2", tiny_setup(tmp_path, **changed))
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ from typing import Any
 
 from deelbo.reproduce.contents import CONTENTS, find
 from deelbo.reproduce.entry import ENTRIES, Entry
-from deelbo.reproduce.scales import LAPTOP, PAPER, SCALES, Scale
+from deelbo.reproduce.scales import DATASETS, LAPTOP, PAPER, SCALES, Scale
 from deelbo.reproduce.setup import Setup, find_data
 from deelbo.reproduce.writing import check_folder, made, write_entry
 
@@ -58,11 +58,13 @@ def made_with(entry: Entry, setup: Setup) -> dict[str, Any]:
     scale = setup.scale
     used = [name for name in entry.data(scale) if name in setup.data]
     kinds = {run.dataset: run for run in entry.trials(scale)}
+    precision = {kind: setup.precision.get(kind, "no") for kind in {DATASETS[name].kind for name in used}}
     return {
         "scale": scale.name,
         "data": sorted(set(used)),
         "steps": {kind: values["steps"] for kind, values in scale.settings.items()} if kinds else {},
         "seeds": list(scale.seeds) if kinds else [setup.seed],
         "models": dict(setup.models),
+        "precision": {kind: value for kind, value in sorted(precision.items()) if value != "no"},
         "source posteriors": sorted(setup.source_posteriors),
     }

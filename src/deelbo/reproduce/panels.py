@@ -15,6 +15,7 @@ COLOURS = (
 )
 PURPLE, PINK = COLOURS[0], COLOURS[5]  # DE-ELBO and ELBO, as in Fig. 1
 COLUMNS = 4
+WIDTH, LEGEND_WIDTH = 2.9, 1.5  # of a panel, and of a name in the legend, in inches
 
 Draw = Callable[[Any], None]
 
@@ -30,7 +31,7 @@ def panel_figure(panels: Sequence[tuple[str, Draw]], x: str, y: str, columns: in
     """
     across = min(columns, len(panels))
     rows = -(-len(panels) // across)
-    figure, axes = new_figure(rows, across)
+    figure, axes = new_figure(rows, across, WIDTH if across > 1 else 1.5 * WIDTH)
     handles: dict[str, Any] = {}
     for number, (axis, (title, draw)) in enumerate(zip(axes.flat, panels, strict=False)):
         draw(axis)
@@ -42,11 +43,13 @@ def panel_figure(panels: Sequence[tuple[str, Draw]], x: str, y: str, columns: in
         handles = {**dict(zip(labels, drawn, strict=True)), **handles}
     for axis in list(axes.flat)[len(panels) :]:
         axis.set_visible(False)
-    figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=6, fontsize=8, frameon=False)
+    fitting = int(figure.get_size_inches()[0] / LEGEND_WIDTH)
+    names = {"ncols": min(6, fitting), "fontsize": 8, "frameon": False}
+    figure.legend(handles.values(), handles.keys(), loc="outside lower center", **names)
     return figure
 
 
-def new_figure(rows: int, columns: int, width: float = 2.9) -> tuple[Any, Any]:
+def new_figure(rows: int, columns: int, width: float = WIDTH) -> tuple[Any, Any]:
     """Return a figure and its axes, [rows, columns].
 
     Args:
