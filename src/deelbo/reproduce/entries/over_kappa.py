@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -16,7 +17,7 @@ from deelbo.reproduce.scales import DATASETS, IMAGES
 from deelbo.reproduce.setup import Setup
 from deelbo.reproduce.study import EntryOfStudies, Study, make_studies
 
-NEAR = 2.0  # points below the best kappa's accuracy that still count as competitive
+NEAR = {"balanced_accuracy": 0.02, "nll": 0.1}  # of the best kappa, to be competitive
 METRICS = metrics_of("categorical")
 
 
@@ -53,7 +54,8 @@ class OverKappa(EntryOfStudies):
         ]
         numbers = {"rows": [row for of in rows.values() for row in of]}
         figure = panel_figure(panels, "κ (ring: D/N)", "", columns=max(2, len(rows)))
-        return Reproduction(numbers, figure, _table(rows, self.metrics), _claims(rows), notes)
+        claims = [claim for metric in self.metrics for claim in _claims(rows, metric)]
+        return Reproduction(numbers, figure, _table(rows, self.metrics), claims, notes)
 
 
 def _draw(axes: Any, rows: list[Row], metric: Metric) -> None:
@@ -79,25 +81,27 @@ def _table(rows: dict[str, list[Row]], metrics: list[Metric]) -> str:
     return markdown_table(["data", "N", "kappa", *(metric_title(metric) for metric in metrics)], lines)
 
 
-def _claims(rows: dict[str, list[Row]]) -> list[Claim]:
+def _claims(rows: dict[str, list[Row]], metric: Metric) -> list[Claim]:
     competitive, better, words = [], [], []
+    sign, near = 1 if metric.better == "higher" else -1, NEAR[metric.name]
     for name, of in rows.items():
         for size in dict.fromkeys(row["train_size"] for row in of):
             means = {
-                (kappa, any(row["default_kappa"] for row in group)): 100
-                * sum(row.get("balanced_accuracy") or 0.0 for row in group) / len(group)
+                (kappa, any(row["default_kappa"] for row in group)): statistics.fmean(row[metric.name] for row in group)
                 for (n, kappa), group in _cells(of).items() if n == size
             }  # fmt: skip
             ours = next(value for (_, default), value in means.items() if default)
-            best, one = max(means.values()), means[min(means)]
-            competitive.append(ours >= best - NEAR)
-            better.append(ours > one)
+            best, one = max(means.values(), key=lambda value: sign * value), means[min(means)]
+            competitive.append(sign * (ours - best) >= -near)
+            better.append(sign * (ours - one) > 0)
+            shown, of_best, of_one = (metric.show(value) for value in (ours, best, one))
             where = f"{DATASETS[name].title}, N = {size}"
-            words.append(f"{where}: {ours:.1f} % at D/N, {best:.1f} % at the best kappa, {one:.1f} % at kappa = 1")
-    evidence = "; ".join(words)
+            words.append(f"{where}: {shown} at D/N, {of_best} at the best kappa, {of_one} at kappa = 1")
+    title, evidence = metric.title, "; ".join(words)
+    distance = f"{100 * near:g} points" if metric.percent else f"{near:g}"
     return [
-        judge(f"kappa = D/N is competitive: within {NEAR:g} points of the best kappa", competitive, evidence),
-        judge("kappa = D/N is better than the ELBO (kappa = 1)", better, evidence),
+        judge(f"{title}: kappa = D/N is competitive, within {distance} of the best kappa", competitive, evidence),
+        judge(f"{title}: kappa = D/N is better than the ELBO (kappa = 1)", better, evidence),
     ]
 
 
