@@ -6,11 +6,17 @@ import time
 
 import pytest
 
-from deelbo.reproduce import ENTRIES, reproduce
+from deelbo.reproduce import ENTRIES, made_with, reproduce
 from deelbo.reproduce.study import Study
 from shared import processes
 from shared.comparisons import journal, without_times
 from shared.reproductions import fill, make_tiny, tiny_setup
+
+
+def test_networks_that_are_looked_into_are_not_said_to_have_a_mixed_precision(tmp_path):
+    setup = tiny_setup(tmp_path, precision={"image": "bf16"})
+    assert made_with(ENTRIES["tab-2"], setup)["precision"] == {"image": "bf16"}
+    assert made_with(ENTRIES["fig-1a"], setup)["precision"] == {}
 
 
 def test_unknown_names(tmp_path):

@@ -149,7 +149,7 @@ class PriorGroup(nn.Module):
     def add_gradient(self, weight: float | Tensor, reuse: Reusable = None) -> None:
         """Add weight * d(-log p)/d theta_g = weight * Sigma_g^-1 (theta_g - mean_g) / v_g to the gradients."""
         if on_device(self.weights[0]):
-            add_gradients([self], weight, [reuse])
+            _add_gradients([self], weight, [reuse])
             return
         grads = grad_chunks(self.weights, create=True)
         factor = float(weight / self.variance_tensor)
@@ -294,13 +294,13 @@ class GaussianPrior(nn.Module):
         groups = list(self.named_groups().values())
         reuse = reuse or [None] * len(groups)
         if on_device(groups[0].weights[0]):
-            add_gradients(groups, weight, reuse)
+            _add_gradients(groups, weight, reuse)
             return
         for group, parts in zip(groups, reuse, strict=True):
             group.add_gradient(weight, parts)
 
 
-def add_gradients(groups: Sequence[PriorGroup], weight: float | Tensor, reuse: Sequence[Reusable]) -> None:
+def _add_gradients(groups: Sequence[PriorGroup], weight: float | Tensor, reuse: Sequence[Reusable]) -> None:
     """Do `add_gradient` of several groups on the device path, with as few kernels as possible."""
     device = groups[0].weights[0].device
     weight = weight if isinstance(weight, Tensor) else constants([weight], device)[0]

@@ -58,7 +58,7 @@ def made_with(entry: Entry, setup: Setup) -> dict[str, Any]:
     scale = setup.scale
     used = [name for name in entry.data(scale) if name in setup.data]
     kinds = {run.dataset: run for run in entry.trials(scale)}
-    precision = {kind: setup.precision.get(kind, "no") for kind in {DATASETS[name].kind for name in used}}
+    precision = {kind: setup.precision_of(kind) for kind in {DATASETS[name].kind for name in used if entry.compares}}
     return {
         "scale": scale.name,
         "data": sorted(set(used)),

@@ -74,9 +74,11 @@ class Entry(ABC):
 
     Attributes:
         title: What it shows, in a line.
+        compares: Whether its runs are those of `compare`, which may have a mixed precision.
     """
 
     title: str = ""
+    compares: bool = False
 
     @abstractmethod
     def trials(self, scale: Scale) -> list[PlannedRun]:

@@ -84,6 +84,10 @@ class Setup:
             return DataSpec(str(folder.absolute()))
         return DataSpec(DATASETS[dataset].named, None if self.data_dir is None else str(self.data_dir.absolute()))
 
+    def precision_of(self, kind: str) -> str:
+        """Return the precision of compared runs with one kind of inputs, "image" or "text"."""
+        return self.precision.get(kind, "no")
+
     def model_spec(self, network: str, kind: str) -> ModelSpec:
         """Return the model that stands for a network of the paper.
 

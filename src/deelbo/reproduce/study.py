@@ -195,7 +195,7 @@ class Study:
             train_sizes=self.sizes(setup.scale),
             seeds=self.seeds(setup.scale),
             test_size=setup.scale.test_size,
-            precision=setup.precision.get(self.kind, "no"),
+            precision=setup.precision_of(self.kind),
         )
 
     def comparison(self, setup: Setup) -> Comparison:
@@ -229,6 +229,7 @@ class EntryOfStudies(Entry):
     """A table or figure that shows the runs of several studies, its `studies`."""
 
     studies: list[Study]
+    compares = True
 
     def trials(self, scale: Scale) -> list[PlannedRun]:
         """Return the runs of all studies."""

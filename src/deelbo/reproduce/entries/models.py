@@ -36,6 +36,7 @@ class ChoiceOfModels(Entry):
     """
 
     title = "can the training objective choose the network?"
+    compares = True
 
     def __init__(self, models: dict[str, tuple[str, ...]] | None = None) -> None:
         self.names = models or LAPTOP_MODELS
@@ -91,7 +92,7 @@ class ChoiceOfModels(Entry):
             train_sizes=study.sizes(setup.scale),
             seeds=setup.scale.seeds,
             test_size=setup.scale.test_size,
-            precision=setup.precision.get(study.kind, "no"),
+            precision=setup.precision_of(study.kind),
         )
         comparison = Comparison(problems, setup.records)
         if comparison.wanted():

@@ -43,6 +43,7 @@ class Timing(Entry):
     """Times of single runs and of searches, on the largest training set of CIFAR-10."""
 
     title = "average time of one run and of the whole search"
+    compares = True
 
     def _studies(self) -> list[Study]:
         return [
