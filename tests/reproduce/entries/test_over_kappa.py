@@ -63,3 +63,14 @@ def test_the_figure_of_the_nll_is_judged_by_the_nll(setup):
             path.write_text(json.dumps(record))
     assert [claim.verdict for claim in ENTRIES["fig-b1"].make(setup).claims] == ["holds", "holds"]
     assert [claim.verdict for claim in ENTRIES["fig-b2"].make(setup).claims] == ["does not hold", "holds"]
+
+
+def test_a_training_size_has_the_same_colour_in_all_panels_and_no_other_size_has_it(tmp_path):
+    setup = tiny_setup(tmp_path, ("cifar10", "pets"), scale={"sizes": {"cifar10": (18,), "pets": (15,)}})
+    for study in ENTRIES["fig-b1"].studies:
+        if study.dataset in setup.data:
+            fill(setup, study, accuracy)
+    panels = ENTRIES["fig-b1"].make(setup).figure.axes
+    lines = {panel.get_lines()[0].get_label(): panel.get_lines()[0].get_color() for panel in panels}
+    assert list(lines) == ["N = 18", "N = 15"]
+    assert lines["N = 18"] != lines["N = 15"]

@@ -47,19 +47,21 @@ class OverKappa(EntryOfStudies):
             rows[study.dataset] = [row for row in found if not row["diverged"]]
             if lost := len(found) - len(rows[study.dataset]):
                 notes.append(f"{counted(lost, 'run')} on {DATASETS[study.dataset].title} diverged and are not shown")
+        numbers = {"rows": [row for of in rows.values() for row in of]}
+        sizes = sorted({row["train_size"] for row in numbers["rows"]})
+        colour = {size: COLOURS[number % len(COLOURS)] for number, size in enumerate(sizes)}  # the same in all panels
         panels = [
-            (DATASETS[name].title, partial(_draw, rows=of, metric=metric))
+            (DATASETS[name].title, partial(_draw, rows=of, metric=metric, colour=colour))
             for metric in self.metrics
             for name, of in rows.items()
         ]
-        numbers = {"rows": [row for of in rows.values() for row in of]}
         figure = panel_figure(panels, "κ (ring: D/N)", "", columns=max(2, len(rows)))
         claims = [claim for metric in self.metrics for claim in _claims(rows, metric)]
         return Reproduction(numbers, figure, _table(rows, self.metrics), claims, notes)
 
 
-def _draw(axes: Any, rows: list[Row], metric: Metric) -> None:
-    draw_kappas(axes, rows, metric, COLOURS)
+def _draw(axes: Any, rows: list[Row], metric: Metric, colour: dict[int, str]) -> None:
+    draw_kappas(axes, rows, metric, [colour[size] for size in dict.fromkeys(row["train_size"] for row in rows)])
     axes.set_ylabel(metric_title(metric), fontsize=8)
 
 
