@@ -21,6 +21,7 @@ import argparse
 import shutil
 import statistics
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -30,6 +31,7 @@ from torch import Tensor
 from calibration_contenders import (
     BEST,
     DEELBO,
+    HEAD,
     PLAIN,
     Kept,
     contenders,
@@ -101,34 +103,96 @@ def train_other(name: str, trial: Trial, arguments: argparse.Namespace) -> None:
         print(name, flush=True)
 
 
+@dataclass
+class Network:
+    """What was found on one kept network: temperature, NLL and ECE of each contender, and what its data are like."""
+
+    name: str
+    accuracy: float
+    number: int
+    dimension: float
+    sampling_ece: float  # that right probabilities would have on so few test examples
+    found: dict[str, tuple[float | None, float, float]]
+
+    def nll(self, title: str) -> float:
+        return self.found[title][1]
+
+    def above(self, title: str, other: str) -> float:
+        """Return by which share a contender's NLL is above another's."""
+        return self.nll(title) / self.nll(other) - 1
+
+
+def compared(name: str, trial: Trial, out: Path) -> Network:
+    """Compare all contenders on one kept network."""
+    seen = observe(name, trial, out)
+    found = contenders(seen, name, out)
+    metrics = {title: measure(Categorical(), p, seen["test_y"]) for title, (p, _) in found.items()}
+    generator = torch.Generator().manual_seed(0)
+    logarithms = found[DEELBO][0]
+    drawn = [torch.multinomial(logarithms.exp(), 1, generator=generator)[:, 0] for _ in range(20)]
+    return Network(
+        name=name,
+        accuracy=metrics[PLAIN]["accuracy"],
+        number=len(seen["train_y"]),
+        dimension=dimension(seen["frozen"]),
+        sampling_ece=statistics.mean(measure(Categorical(), logarithms, labels)["ece"] for labels in drawn),
+        found={title: (t, metrics[title]["nll"], metrics[title]["ece"]) for title, (_, t) in found.items()},
+    )
+
+
 def table(arguments: argparse.Namespace) -> None:
-    """Print every contender on every kept network, then counts."""
-    rows: dict[str, list[tuple[float, float, float, float]]] = {}
+    """Print every contender on every kept network, then a row for each task, then a row for each contender."""
+    networks = []
     for name, trial in trials(arguments):
         if not (arguments.out / "networks" / name).exists():
             continue
-        seen = observe(name, trial, arguments.out)
-        found = contenders(seen, name, arguments.out)
-        metrics = {title: measure(Categorical(), p, seen["test_y"]) for title, (p, _) in found.items()}
-        best, plain = metrics[BEST], metrics[PLAIN]
-        about = f"N {len(seen['train_y'])}, accuracy {plain['accuracy']:.1%}, D_e {dimension(seen['frozen']):.0f}"
-        print(f"\n{name}: {about}")
-        for title, (_, temperature) in found.items():
-            nll, ece = metrics[title]["nll"], metrics[title]["ece"]
-            rows.setdefault(title, []).append((nll / best["nll"] - 1, nll / plain["nll"] - 1, ece, nll))
+        network = compared(name, trial, arguments.out)
+        networks.append(network)
+        print(f"\n{name}: N {network.number}, accuracy {network.accuracy:.1%}, D_e {network.dimension:.0f}")
+        for title, (temperature, nll, ece) in network.found.items():
             shown = "    " if temperature is None else f"{temperature:4.2f}"
-            print(f"  {title:55} T {shown}  NLL {nll:.3f} ({nll / best['nll'] - 1:+.1%})  ECE {ece:.3f}", flush=True)
-    above = "NLL above the best temperature's: median, largest | within 5 %"
-    print(f"\n| | networks | mean NLL | {above} | over 3 % worse than as it is | mean ECE | ECE at most 0.05 |")
-    print("| --- | --- | --- | --- | --- | --- | --- | --- |")
-    for title, values in rows.items():
-        over, worse, errors, losses = zip(*values, strict=True)
-        shown = f"{statistics.mean(losses):.3f} | {statistics.median(over):.1%}, {max(over):.1%}"
-        counts = sum(v <= 0.05 for v in over), sum(v > 0.03 for v in worse), sum(v <= 0.05 for v in errors)
-        print(
-            f"| {title} | {len(values)} | {shown} | {counts[0]} | {counts[1]} | "
-            f"{statistics.mean(errors):.3f} | {counts[2]} |"
-        )
+            print(f"  {title:55} T {shown}  NLL {nll:.3f} ({network.above(title, BEST):+.1%})  ECE {ece:.3f}")
+    print_tasks(networks)
+    print_contenders(networks)
+
+
+def print_tasks(networks: list[Network]) -> None:
+    """Print a row for each task: means over its training sets."""
+    print("\n| | N | D_e | accuracy, % | T: free, best | NLL: plain | free | D_h / N | best T ", end="")
+    print("| ECE: plain | free | best T | by chance |\n" + "| --- " * 13 + "|")
+    for cell in dict.fromkeys(network.name.rpartition("-")[0] for network in networks):
+        of = [network for network in networks if network.name.rpartition("-")[0] == cell]
+
+        def mean(title: str, which: int, of: list[Network] = of) -> float:
+            return statistics.mean(network.found[title][which] or 0.0 for network in of)
+
+        about = f"{of[0].number} | {statistics.mean(n.dimension for n in of):.0f} "
+        about += f"| {100 * statistics.mean(n.accuracy for n in of):.1f} | {mean(DEELBO, 0):.2f}, {mean(BEST, 0):.2f}"
+        nlls = " | ".join(f"{mean(title, 1):.3f}" for title in (PLAIN, DEELBO, HEAD, BEST))
+        eces = " | ".join(f"{mean(title, 2):.3f}" for title in (PLAIN, DEELBO, BEST))
+        print(f"| {cell} ({len(of)}) | {about} | {nlls} | {eces} | {statistics.mean(n.sampling_ece for n in of):.3f} |")
+
+
+def print_contenders(networks: list[Network]) -> None:
+    """Print a row for each contender: over the networks that it was tried on, beside deelbo's on the same."""
+    print("\n| | networks | mean NLL (deelbo's there) | NLL above the best temperature's: median, largest ", end="")
+    print("| within 5 % | over 3 % worse than as it is | better than deelbo's | mean ECE | ECE at most 0.05 |")
+    print("| --- " * 9 + "|")
+    for title in dict.fromkeys(title for network in networks for title in network.found):
+        of = [network for network in networks if title in network.found]
+        above = [network.above(title, BEST) for network in of]
+        eces = [network.found[title][2] for network in of]
+        means = [statistics.mean(network.nll(name) for network in of) for name in (title, DEELBO)]
+        cells = [
+            f"{means[0]:.3f} ({means[1]:.3f})",
+            f"{statistics.median(above):.1%}, {max(above):.1%}",
+            sum(share <= 0.05 for share in above),
+            sum(network.above(title, PLAIN) > 0.03 for network in of),
+            sum(network.nll(title) < network.nll(DEELBO) for network in of),
+            f"{statistics.mean(eces):.3f}",
+            sum(ece <= 0.05 for ece in eces),
+        ]
+        print(f"| {title} | {len(of)} | " + " | ".join(map(str, cells)) + " |")
 
 
 def picture(arguments: argparse.Namespace) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import safetensors.torch
 import torch
 import torch.nn.functional as F
+from sklearn.linear_model import LogisticRegression
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.data import Dataset
@@ -34,7 +35,8 @@ from deelbo.training.ridge import effective_dimension, fit_ridge
 from deelbo.training.sets import TrainingSets
 from deelbo.training.start import Starter
 
-PLAIN, DEELBO, BEST = "as it is", "training set, D_e / N (deelbo's)", "best temperature (by the test set)"
+PLAIN, BEST = "as it is", "best temperature (by the test set)"
+DEELBO, HEAD = "training set, D_e / N (deelbo's)", "training set, D_h / N"
 DRAWS = 10
 EARLY = (0.2, 0.5)  # of the steps, at which early networks are looked at
 SMOOTHING = 0.1
@@ -251,7 +253,7 @@ def contenders(seen: dict[str, Tensor], name: str, out: Path) -> Contenders:
     factors = {
         PLAIN: 1.0,
         DEELBO: free,
-        "training set, D_h / N": training_set_factor(z, y, likelihood, share),
+        HEAD: training_set_factor(z, y, likelihood, share),
         BEST: held_out_factor(tested, labels, likelihood),
         **fold_factors(out / "networks" / name / "folds", free),
     }
@@ -262,6 +264,9 @@ def contenders(seen: dict[str, Tensor], name: str, out: Path) -> Contenders:
     ridge = fit_ridge(seen["train_h"], y, likelihood, z.shape[1])
     head = seen["test_h"].double() @ ridge.weight.T + ridge.bias
     found["new classifier on the trained features, leave-one-out"] = head.log_softmax(1), None
+    regression = LogisticRegression(max_iter=1000).fit(seen["train_h"], y)  # scikit-learn's default, as SetFit's head
+    logarithms = torch.from_numpy(regression.predict_log_proba(seen["test_h"])).double()
+    found["logistic regression on the trained features (SetFit's head)"] = logarithms, None
     path = out / "networks" / f"{name}.other.safetensors"
     for title, logits in safetensors.torch.load_file(path).items() if path.exists() else ():
         found[title] = logits.double().log_softmax(1), None
