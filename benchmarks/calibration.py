@@ -105,17 +105,17 @@ def train_other(name: str, trial: Trial, arguments: argparse.Namespace) -> None:
 
 @dataclass
 class Network:
-    """What was found on one kept network: temperature, NLL and ECE of each contender, and what its data are like."""
+    """What was found on one kept network: temperature (or none) and metrics of each contender, and facts about it."""
 
     name: str
-    accuracy: float
     number: int
     dimension: float
     sampling_ece: float  # that right probabilities would have on so few test examples
-    found: dict[str, tuple[float | None, float, float]]
+    temperatures: dict[str, float | None]
+    metrics: dict[str, dict[str, float]]
 
     def nll(self, title: str) -> float:
-        return self.found[title][1]
+        return self.metrics[title]["nll"]
 
     def above(self, title: str, other: str) -> float:
         """Return by which share a contender's NLL is above another's."""
@@ -132,11 +132,11 @@ def compared(name: str, trial: Trial, out: Path) -> Network:
     drawn = [torch.multinomial(logarithms.exp(), 1, generator=generator)[:, 0] for _ in range(20)]
     return Network(
         name=name,
-        accuracy=metrics[PLAIN]["accuracy"],
         number=len(seen["train_y"]),
         dimension=dimension(seen["frozen"]),
         sampling_ece=statistics.mean(measure(Categorical(), logarithms, labels)["ece"] for labels in drawn),
-        found={title: (t, metrics[title]["nll"], metrics[title]["ece"]) for title, (_, t) in found.items()},
+        temperatures={title: t for title, (_, t) in found.items()},
+        metrics=metrics,
     )
 
 
@@ -148,12 +148,20 @@ def table(arguments: argparse.Namespace) -> None:
             continue
         network = compared(name, trial, arguments.out)
         networks.append(network)
-        print(f"\n{name}: N {network.number}, accuracy {network.accuracy:.1%}, D_e {network.dimension:.0f}")
-        for title, (temperature, nll, ece) in network.found.items():
+        print(f"\n{name}: N {network.number}, D_e {network.dimension:.0f}")
+        for title, temperature in network.temperatures.items():
             shown = "    " if temperature is None else f"{temperature:4.2f}"
-            print(f"  {title:55} T {shown}  NLL {nll:.3f} ({network.above(title, BEST):+.1%})  ECE {ece:.3f}")
+            of = network.metrics[title]
+            above = network.above(title, BEST)
+            print(f"  {title:55} T {shown}  accuracy {of['accuracy']:.1%}  ", end="")
+            print(f"NLL {of['nll']:.3f} ({above:+.1%})  ECE {of['ece']:.3f}")
     print_tasks(networks)
     print_contenders(networks)
+
+
+def mean(networks: list[Network], title: str, metric: str) -> float:
+    """Return the mean of a contender's metric over networks."""
+    return statistics.mean(network.metrics[title][metric] for network in networks)
 
 
 def print_tasks(networks: list[Network]) -> None:
@@ -162,35 +170,30 @@ def print_tasks(networks: list[Network]) -> None:
     print("| ECE: plain | free | best T | by chance |\n" + "| --- " * 13 + "|")
     for cell in dict.fromkeys(network.name.rpartition("-")[0] for network in networks):
         of = [network for network in networks if network.name.rpartition("-")[0] == cell]
-
-        def mean(title: str, which: int, of: list[Network] = of) -> float:
-            return statistics.mean(network.found[title][which] or 0.0 for network in of)
-
+        free, best = (statistics.mean(n.temperatures[title] or 0.0 for n in of) for title in (DEELBO, BEST))
         about = f"{of[0].number} | {statistics.mean(n.dimension for n in of):.0f} "
-        about += f"| {100 * statistics.mean(n.accuracy for n in of):.1f} | {mean(DEELBO, 0):.2f}, {mean(BEST, 0):.2f}"
-        nlls = " | ".join(f"{mean(title, 1):.3f}" for title in (PLAIN, DEELBO, HEAD, BEST))
-        eces = " | ".join(f"{mean(title, 2):.3f}" for title in (PLAIN, DEELBO, BEST))
+        about += f"| {100 * mean(of, PLAIN, 'accuracy'):.1f} | {free:.2f}, {best:.2f}"
+        nlls = " | ".join(f"{mean(of, title, 'nll'):.3f}" for title in (PLAIN, DEELBO, HEAD, BEST))
+        eces = " | ".join(f"{mean(of, title, 'ece'):.3f}" for title in (PLAIN, DEELBO, BEST))
         print(f"| {cell} ({len(of)}) | {about} | {nlls} | {eces} | {statistics.mean(n.sampling_ece for n in of):.3f} |")
 
 
 def print_contenders(networks: list[Network]) -> None:
     """Print a row for each contender: over the networks that it was tried on, beside deelbo's on the same."""
-    print("\n| | networks | mean NLL (deelbo's there) | NLL above the best temperature's: median, largest ", end="")
-    print("| within 5 % | over 3 % worse than as it is | better than deelbo's | mean ECE | ECE at most 0.05 |")
-    print("| --- " * 9 + "|")
-    for title in dict.fromkeys(title for network in networks for title in network.found):
-        of = [network for network in networks if title in network.found]
+    print("\n| | networks | mean accuracy, NLL | deelbo's there | NLL above the best temperature's: median, ", end="")
+    print("largest | within 5 % | over 3 % worse than as it is | better than deelbo's | mean ECE | at most 0.05 |")
+    print("| --- " * 10 + "|")
+    for title in dict.fromkeys(title for network in networks for title in network.metrics):
+        of = [network for network in networks if title in network.metrics]
         above = [network.above(title, BEST) for network in of]
-        eces = [network.found[title][2] for network in of]
-        means = [statistics.mean(network.nll(name) for network in of) for name in (title, DEELBO)]
         cells = [
-            f"{means[0]:.3f} ({means[1]:.3f})",
+            *(f"{mean(of, name, 'accuracy'):.1%}, {mean(of, name, 'nll'):.3f}" for name in (title, DEELBO)),
             f"{statistics.median(above):.1%}, {max(above):.1%}",
             sum(share <= 0.05 for share in above),
             sum(network.above(title, PLAIN) > 0.03 for network in of),
             sum(network.nll(title) < network.nll(DEELBO) for network in of),
-            f"{statistics.mean(eces):.3f}",
-            sum(ece <= 0.05 for ece in eces),
+            f"{mean(of, title, 'ece'):.3f}",
+            sum(network.metrics[title]["ece"] <= 0.05 for network in of),
         ]
         print(f"| {title} | {len(of)} | " + " | ".join(map(str, cells)) + " |")
 

@@ -31,6 +31,8 @@ from deelbo.metrics.base import METRICS, metrics_of
 from deelbo.result import Result, load
 from deelbo.training.batches import in_order, labels_of, network_output
 from deelbo.training.calibration import SPREAD, held_out_calibration
+from deelbo.training.pairs import Pairs
+from deelbo.training.probe import fit_layer
 from deelbo.training.ridge import effective_dimension, fit_ridge
 from deelbo.training.sets import TrainingSets
 from deelbo.training.start import Starter
@@ -261,15 +263,35 @@ def contenders(seen: dict[str, Tensor], name: str, out: Path) -> Contenders:
     found[f"average of {DRAWS} draws"] = log_mean(seen["draws"]), None
     found["Laplace, last layer"] = laplace_last_layer(seen), None
     found["Laplace, all weights, linearised"] = log_mean(seen["linearised"]), None
+    found |= new_classifiers(seen)
     ridge = fit_ridge(seen["train_h"], y, likelihood, z.shape[1])
     head = seen["test_h"].double() @ ridge.weight.T + ridge.bias
     found["new classifier on the trained features, leave-one-out"] = head.log_softmax(1), None
-    regression = LogisticRegression(max_iter=1000).fit(seen["train_h"], y)  # scikit-learn's default, as SetFit's head
-    logarithms = torch.from_numpy(regression.predict_log_proba(seen["test_h"])).double()
-    found["logistic regression on the trained features (SetFit's head)"] = logarithms, None
     path = out / "networks" / f"{name}.other.safetensors"
     for title, logits in safetensors.torch.load_file(path).items() if path.exists() else ():
         found[title] = logits.double().log_softmax(1), None
+    return found
+
+
+def new_classifiers(seen: dict[str, Tensor]) -> Contenders:
+    """Return what classifiers say that are fitted to the trained features by logistic regression: other classes too."""
+    features, y, tested = seen["train_h"].double(), seen["train_y"], seen["test_h"].double()
+    classes = seen["train_z"].shape[1]
+    usual = LogisticRegression(max_iter=1000).fit(features, y)
+    found: Contenders = {
+        "new classifier, scikit-learn's default (SetFit's)": (torch.from_numpy(usual.predict_log_proba(tested)), None)
+    }
+    pairs = Pairs(nn.Linear(features.shape[1], classes, dtype=torch.float64))
+    pairs.fit_classifier(features, y, Categorical())
+    with torch.no_grad():
+        found["new classifier, penalty on its margin (as after pairs)"] = pairs.layer(tested).log_softmax(1), None
+    # The free temperature's penalty, (D_e / N) |W|^2 / (2 |V|^2) beside the mean NLL, for weights in all directions.
+    variance = float(seen["V"].double().square().sum()) / dimension(seen["frozen"])
+    layer = fit_layer(features, y, Categorical(), classes, variance)
+    found["new classifier, the free temperature's penalty"] = (
+        (tested @ layer.weight.T + layer.bias).log_softmax(1),
+        None,
+    )
     return found
 
 
