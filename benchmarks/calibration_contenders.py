@@ -27,8 +27,9 @@ from deelbo.data import split
 from deelbo.laplace import laplace_posterior
 from deelbo.likelihoods import LIKELIHOODS, Categorical
 from deelbo.likelihoods.temperature import held_out_factor, training_set_factor
+from deelbo.loading import load
 from deelbo.metrics.base import METRICS, metrics_of
-from deelbo.result import Result, load
+from deelbo.result import Result
 from deelbo.training.batches import in_order, labels_of, network_output
 from deelbo.training.calibration import SPREAD, held_out_calibration
 from deelbo.training.pairs import Pairs

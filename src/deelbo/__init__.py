@@ -25,9 +25,10 @@ Packages to import by themselves
 from deelbo import laplace, likelihoods, priors, swag
 from deelbo.errors import AllDivergedError
 from deelbo.finetuning import finetune
+from deelbo.loading import load
 from deelbo.objective import DataEmphasizedELBO
 from deelbo.posteriors import DiagonalPosterior, IsotropicPosterior
-from deelbo.result import Result, load
+from deelbo.result import Result
 from deelbo.training.settings import Settings
 
 __version__ = "0.1.0"

@@ -19,7 +19,8 @@ from deelbo._processes import from_first, lost_processes
 from deelbo._seeds import own_randomness
 from deelbo.folds import FoldRuns, check_folds
 from deelbo.likelihoods import recognise_likelihood
-from deelbo.result import Result, load
+from deelbo.loading import load
+from deelbo.result import Result
 from deelbo.run_folder import RunFolder
 from deelbo.run_timing import Timing, check_time
 from deelbo.training.batches import kind_of, labels_of

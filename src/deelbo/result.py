@@ -6,7 +6,7 @@ import importlib.metadata
 import math
 import platform
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +15,9 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset
 
 from deelbo.export import write_network
-from deelbo.likelihoods import LIKELIHOODS, Likelihood
+from deelbo.likelihoods import Likelihood
 from deelbo.metrics import measure
-from deelbo.models import InputReader, restore_model
+from deelbo.models import InputReader
 from deelbo.posteriors import DiagonalPosterior, GaussianPosterior, IsotropicPosterior
 from deelbo.run_folder import RunFolder
 from deelbo.training.batches import in_order, labels_of, to_device
@@ -321,79 +321,6 @@ class _Inputs:
             self.done += len(labels)
             if self.progress is not None:
                 self.progress(self.done, self.times * len(self.dataset))  # type: ignore[arg-type]
-
-
-def load(path: str | Path, model: nn.Module | None = None) -> Result:
-    """Read a finished run.
-
-    Args:
-        path: Folder of the run.
-        model: A network of the same architecture, whose weights are replaced; only needed if the run's network was
-            made in Python.
-
-    Raises:
-        FileNotFoundError: If there is no run.
-        ValueError: If the run is unfinished, damaged, of another architecture, or needs `model`.
-    """
-    folder = RunFolder(path)
-    run = folder.read_finished()
-    try:
-        return _restore(folder, run, model)
-    except (KeyError, TypeError) as error:
-        raise ValueError(f"{folder.path / 'run.json'} is damaged: {type(error).__name__} {error}") from error
-
-
-def _restore(folder: RunFolder, run: dict[str, Any], model: nn.Module | None) -> Result:
-    reader = None
-    if model is None:
-        if run.get("model") is None:
-            raise ValueError(f"the network of {folder.path} was made in Python: pass it as load(path, model)")
-        model, reader = restore_model(run["model"], folder.architecture)
-    try:
-        model.load_state_dict(folder.read_weights())
-    except RuntimeError as error:
-        raise ValueError(f"{folder.path} is a run of another architecture: {error}") from error
-    learned = dict(run["learned"])
-    settings = Settings(**{**run["settings"], "learning_rates": tuple(run["settings"]["learning_rates"])})
-    likelihood = LIKELIHOODS[settings.likelihood].for_training(settings.class_weights)
-    restore_likelihood(likelihood, learned.pop("likelihood"))
-    search = learned.pop("search")
-    rate, objective = learned.pop("learning_rate"), learned.pop("objective")
-    variances, scale = learned.pop("prior_variances"), learned.pop("objective_scale")
-    return Result(
-        model=model.eval(),
-        settings=settings,
-        likelihood=likelihood,
-        learning_rate=rate,
-        objective=objective,
-        objective_scale=scale,
-        prior_variances={name: float(value) for name, value in variances.items()},
-        learned={name: value for name, value in learned.items() if value is not None},
-        history=folder.read_history(),
-        values={
-            int(step): {float(rate): -math.inf if v is None else v for rate, v in row.items()}
-            for step, row in search.items()
-        },
-        num_data=run["num_data"],
-        num_params=run["num_params"],
-        speed=run["speed"],
-        reader=reader,
-        start=run.get("start", {}),
-        plan=run.get("plan"),
-        calibration=_calibration(folder, run.get("calibration") or {}),
-        scales=folder.read_scales() if settings.posterior == "diagonal" else None,
-    )
-
-
-def _calibration(folder: RunFolder, stored: dict[str, Any]) -> Calibration:
-    calibration = Calibration(**stored)
-    return replace(calibration, scores=folder.read_scores(calibration.temperature))
-
-
-def restore_likelihood(likelihood: Likelihood, state: Mapping[str, Any]) -> None:
-    """Set the state of a likelihood from plain values; their shapes may differ from the present ones."""
-    for name, tensor in likelihood.state_dict(keep_vars=True).items():
-        tensor.data = torch.tensor(state[name], dtype=tensor.dtype, device=tensor.device)
 
 
 def _check_empty(path: Path) -> None:

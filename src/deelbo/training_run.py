@@ -24,7 +24,7 @@ from deelbo.likelihoods import LIKELIHOODS, Likelihood
 from deelbo.models import InputReader
 from deelbo.models.sentences import SentenceClassifier
 from deelbo.posteriors import DiagonalPosterior
-from deelbo.result import Result, restore_likelihood
+from deelbo.result import Result
 from deelbo.run_folder import RunFolder
 from deelbo.run_timing import Timing
 from deelbo.training.batch_norm import batch_norm_layers, has_statistics
@@ -149,7 +149,7 @@ class TrainingRun:
         initial, self._start = from_first(lambda: self._initial_state(network))
         if not self.resumed:
             self._begin(initial)
-        restore_likelihood(self._likelihood, self._start.likelihood)
+        self._likelihood.restore(self._start.likelihood)
         if self._start.head_start != self.settings.head_start:
             self.listener(events.Note("the classifier starts at random: the network does not end with a linear layer"))
         if (worth := self._start.describe(self.settings.likelihood)) is not None:

@@ -111,3 +111,11 @@ def test_predictions_as_rows():
     prediction = likelihood.prediction(likelihood.averageable(torch.zeros(1, 2)))
     row = likelihood.describe(prediction, ["height", "width"])[0]
     assert row.columns == {"predicted_height": 20.0, "std_height": 5.0, "predicted_width": 2.0, "std_width": 0.5}
+
+
+def test_a_likelihood_takes_values_of_any_number():
+    likelihood = Gaussian()
+    state = {name: value.tolist() for name, value in likelihood.state_dict().items()}
+    wider = {name: [value, value] if isinstance(value, float) else value * 2 for name, value in state.items()}
+    likelihood.restore(wider)
+    assert {name: value.tolist() for name, value in likelihood.state_dict().items()} == wider

@@ -9,7 +9,7 @@ import typer
 
 from deelbo.cli import options
 from deelbo.cli.progress import RunProgress
-from deelbo.result import load
+from deelbo.loading import load
 
 
 def export(

@@ -18,7 +18,8 @@ from deelbo.data import stratified_subset
 from deelbo.errors import Interrupted
 from deelbo.events import Note
 from deelbo.jobs.finetune import finetune_job
-from deelbo.result import Result, load
+from deelbo.loading import load
+from deelbo.result import Result
 from deelbo.run_folder import RunFolder
 from deelbo.specs import DataSpec, ModelSpec
 from deelbo.training.device import Execution

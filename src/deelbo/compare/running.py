@@ -25,10 +25,11 @@ from deelbo.data import Data, Examples, Targets, split, stratified_subset
 from deelbo.data.images import ImageSet, ImageStore
 from deelbo.errors import AllDivergedError
 from deelbo.laplace import Conditional, conditional_likelihood, laplace_posterior
+from deelbo.loading import load
 from deelbo.metrics import compute_metrics, measure
 from deelbo.models import InputReader
 from deelbo.priors import GaussianPrior
-from deelbo.result import Result, load, versions
+from deelbo.result import Result, versions
 from deelbo.run_folder import RunFolder
 from deelbo.specs import DataSpec, ModelSpec
 from deelbo.training.batches import in_order, labels_of, network_output

@@ -12,8 +12,9 @@ from deelbo.data import Data, load_labelled, split
 from deelbo.data.examples import content_of
 from deelbo.folds import FoldRuns
 from deelbo.jobs.evaluate import same_data
+from deelbo.loading import load
 from deelbo.report import assess, write_report
-from deelbo.result import Result, load
+from deelbo.result import Result
 from deelbo.run_folder import RunFolder
 from deelbo.specs import DataSpec, ModelSpec, spec_of_run
 from deelbo.training.batches import labels_of

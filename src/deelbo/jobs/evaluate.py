@@ -9,8 +9,8 @@ from typing import Any
 from deelbo import events
 from deelbo._wording import counted
 from deelbo.data import Examples, load_labelled, split
+from deelbo.loading import load
 from deelbo.report import assess
-from deelbo.result import load
 from deelbo.run_folder import RunFolder
 from deelbo.specs import DataSpec, spec_of_run
 

@@ -17,9 +17,10 @@ from deelbo.data.images import ImageSet
 from deelbo.data.texts import TextSet
 from deelbo.folds import check_folds
 from deelbo.jobs.calibrate import CalibrationJob, Source
+from deelbo.loading import load
 from deelbo.models import InputReader
 from deelbo.report import assess, write_report
-from deelbo.result import Result, load
+from deelbo.result import Result
 from deelbo.run_folder import RunFolder
 from deelbo.run_timing import Timing, check_time
 from deelbo.specs import DataSpec, ModelSpec

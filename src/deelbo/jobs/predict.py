@@ -13,7 +13,7 @@ from deelbo.data.examples import Examples
 from deelbo.data.folders import images_below
 from deelbo.data.tables import is_table, read_rows
 from deelbo.likelihoods import PredictedRow
-from deelbo.result import load
+from deelbo.loading import load
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from deelbo import events
 from deelbo.data.examples import Examples
 from deelbo.jobs.evaluate import Reading, evaluate_job
 from deelbo.jobs.predict import gather
+from deelbo.loading import load
 from deelbo.report import confidence_on, write_report
-from deelbo.result import load
 from deelbo.run_folder import RunFolder
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -161,6 +161,15 @@ class Likelihood(nn.Module, ABC):
     def learned(self) -> dict[str, float]:
         """Return the numbers that this likelihood learns beside the weights, by name, for the history."""
         return {}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Set the state, which `state_dict` returns, from plain values; shapes may differ from the present ones.
+
+        Args:
+            state: Numbers, or lists of numbers, by name.
+        """
+        for name, tensor in self.state_dict(keep_vars=True).items():
+            tensor.data = torch.tensor(state[name], dtype=tensor.dtype, device=tensor.device)
 
     # ---- predictions ----
 

@@ -16,6 +16,7 @@ from deelbo._modules import eval_mode
 from deelbo.compare.problem import RECORD
 from deelbo.compare.running import read_data
 from deelbo.data import Data, split
+from deelbo.loading import load
 from deelbo.models import InputReader
 from deelbo.objective import DataEmphasizedELBO
 from deelbo.priors import GaussianPrior
@@ -24,7 +25,7 @@ from deelbo.reproduce.plan import PlannedRun
 from deelbo.reproduce.scales import DATASETS, Scale
 from deelbo.reproduce.setup import Setup
 from deelbo.reproduce.study import Study
-from deelbo.result import Result, load
+from deelbo.result import Result
 from deelbo.run_folder import RunFolder
 from deelbo.training.batch_norm import refresh_batch_norm
 from deelbo.training.batches import even_parts, fetch, in_order, network_output
