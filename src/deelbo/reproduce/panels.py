@@ -40,7 +40,7 @@ def panel_figure(panels: Sequence[tuple[str, Draw]], x: str, y: str, columns: in
         if y and number % across == 0:
             axis.set_ylabel(y, fontsize=8)
         drawn, labels = axis.get_legend_handles_labels()
-        handles = {**dict(zip(labels, drawn, strict=True)), **handles}
+        handles = {**handles, **{name: line for name, line in zip(labels, drawn, strict=True) if name not in handles}}
     for axis in list(axes.flat)[len(panels) :]:
         axis.set_visible(False)
     fitting = int(figure.get_size_inches()[0] / LEGEND_WIDTH)

@@ -23,9 +23,9 @@ def test_a_panel_for_each_dataset_and_size(setup):
     reproduction = ENTRIES["fig-b3"].make(setup)
     axes = [axis for axis in reproduction.figure.axes if axis.get_visible()]
     assert [axis.get_title() for axis in axes] == [
-        "ConvNeXt-Tiny, CIFAR-10, N = 15",
-        "ConvNeXt-Tiny, CIFAR-10, N = 18",
-        "ConvNeXt-Tiny, Pet-37, N = 15",
+        "small, CIFAR-10, N = 15",
+        "small, CIFAR-10, N = 18",
+        "small, Pet-37, N = 15",
     ]
     labels = [text.get_text() for text in reproduction.figure.legends[0].get_texts()]
     assert sorted(labels) == sorted(
@@ -53,4 +53,5 @@ def test_claims_are_judged_at_every_place(tmp_path):
     reproduce("fig-b3", setup)
     found = json.loads((setup.out / "fig-b3.json").read_text())
     assert [claim["verdict"] for claim in found["claims"]] == ["holds partly", "holds", "holds partly"]
+    assert f"N = 18: 20.0 % against {100 * METHODS['elbo']:.1f} %" in found["claims"][2]["evidence"]
     assert len(found["notes"]) == 5  # two datasets left out, what lines and markers are, which networks are the same
