@@ -31,12 +31,12 @@ from deelbo.loading import load
 from deelbo.metrics.base import METRICS, metrics_of
 from deelbo.result import Result
 from deelbo.training.batches import in_order, labels_of, network_output
-from deelbo.training.calibration import SPREAD, held_out_calibration
+from deelbo.training.calibration import SPREAD, free_factor, held_out_calibration
 from deelbo.training.pairs import Pairs
 from deelbo.training.probe import fit_layer
 from deelbo.training.ridge import effective_dimension, fit_ridge
 from deelbo.training.sets import TrainingSets
-from deelbo.training.start import Starter
+from deelbo.training.start import Start, Starter
 
 PLAIN, BEST = "as it is", "best temperature (by the test set)"
 DEELBO, HEAD = "training set, D_e / N (deelbo's)", "training set, D_h / N"
@@ -130,6 +130,7 @@ def observe(name: str, trial: Trial, out: Path) -> dict[str, Tensor]:
             draws.append(outputs(kept, network, kept.test)[1])
     seen["draws"], seen["V"] = torch.stack(draws), layer.weight.detach().clone()
     seen["tau"] = torch.tensor(kept.result.prior_variances["head"], dtype=torch.float64)
+    seen["frozen_accuracy"] = torch.tensor(kept.result.start["frozen_features"]["accuracy"], dtype=torch.float64)
     seen["linearised"] = linearised_laplace(kept, seen)
     safetensors.torch.save_file(seen, path)
     return seen
@@ -250,9 +251,9 @@ def contenders(seen: dict[str, Tensor], name: str, out: Path) -> Contenders:
     """Return the logarithms of each contender's test probabilities, and its temperature if it has one."""
     likelihood = Categorical()
     z, y, tested, labels = seen["train_z"].double(), seen["train_y"], seen["test_z"].double(), seen["test_y"]
-    pull = dimension(seen["frozen"]) / len(y)
+    start = Start(dimension=dimension(seen["frozen"]), frozen_features={"accuracy": float(seen["frozen_accuracy"])})
     share = float(seen["V"].square().sum()) / (seen["V"].numel() * float(seen["tau"]))
-    free = min(1.0, training_set_factor(z, y, likelihood, pull))
+    free = free_factor(z, y, likelihood, start, len(y))
     factors = {
         PLAIN: 1.0,
         DEELBO: free,

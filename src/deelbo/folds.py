@@ -24,11 +24,10 @@ from deelbo import events
 from deelbo._head import Head
 from deelbo._processes import from_first
 from deelbo._seeds import mix, own_randomness
-from deelbo.likelihoods.temperature import training_set_factor
 from deelbo.result import Result
 from deelbo.run_folder import RunFolder
 from deelbo.training.batches import labels_of, prepare
-from deelbo.training.calibration import Calibration, held_out_calibration, outputs_of
+from deelbo.training.calibration import Calibration, free_factor, held_out_calibration, outputs_of
 from deelbo.training.device import Execution
 from deelbo.training.sets import TrainingSets
 from deelbo.training.settings import Settings
@@ -213,8 +212,8 @@ class FoldRuns:
         """
         if not self._transfers:
             return 1.0
-        pull = Start(**result.start).pull(result.num_data)
-        return min(1.0, training_set_factor(*self._outputs_of(result.model, plain), result.likelihood, pull))
+        found = self._outputs_of(result.model, plain)
+        return free_factor(*found, result.likelihood, Start(**result.start), result.num_data)
 
     def _outputs_of(self, network: nn.Module, dataset: Dataset) -> tuple[Tensor, Tensor]:
         accelerator = self.execution.accelerator(None)

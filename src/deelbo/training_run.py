@@ -391,7 +391,7 @@ class TrainingRun:
         begin = time.perf_counter()
         with own_randomness(self._accelerator.device):
             found = outputs_of(network, self.sets.plain, self.settings.batch_size, self._accelerator.autocast)
-        calibration = training_set_calibration(*found, likelihood, self._start.pull(self.sets.number))
+        calibration = training_set_calibration(*found, likelihood, self._start, self.sets.number)
         if self._start.frozen_features.get("nll", 0.0) > NEAR_CHANCE * math.log(max(2, self._num_outputs)):
             self.listener(events.Note(DOUBTFUL))
         return replace(calibration, seconds=time.perf_counter() - begin)

@@ -115,7 +115,7 @@ def test_the_dimension_of_the_run_is_used(copied):
     run = json.loads((copied / "run.json").read_text())
     found = []
     for dimension in (1.0, 1000.0):
-        run["start"]["dimension"] = dimension
+        run["start"] |= {"dimension": dimension, "frozen_features": {}}
         (copied / "run.json").write_text(json.dumps(run))
         found.append(calibrate_job(copied, Source())[0].temperature)
     assert found[1] > 2 * found[0]

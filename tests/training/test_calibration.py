@@ -1,11 +1,13 @@
 """Temperatures and prediction sets from given outputs."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
 
 from deelbo.likelihoods import Bernoulli, Categorical, Gaussian
+from deelbo.likelihoods.categorical import IGNORED
 from deelbo.training.calibration import (
     Calibration,
     held_out_calibration,
@@ -13,6 +15,7 @@ from deelbo.training.calibration import (
     parse_calibration,
     training_set_calibration,
 )
+from deelbo.training.start import Start
 
 
 def test_what_users_write():
@@ -71,14 +74,35 @@ def test_a_noise_that_is_too_small_is_widened():
 
 def test_the_training_set_never_makes_more_certain():
     logits = torch.tensor([[0.1, 0.0], [0.0, 0.1]])
-    found = training_set_calibration(logits, torch.tensor([0, 1]), Categorical(), pull=0.01)
+    found = training_set_calibration(logits, torch.tensor([0, 1]), Categorical(), Start(dimension=0.02), 2)
     assert (found.temperature, found.source) == (1.0, "training set")
 
 
+def test_the_training_set_is_predicted_no_less_surely_than_the_frozen_features_are_right():
+    classes = torch.arange(40) % 4
+    outputs = 3.0 * torch.nn.functional.one_hot(classes)  # a confidence of 0.87
+    careful = training_set_calibration(outputs, classes, Categorical(), Start(dimension=40), 40).temperature
+    start = Start(dimension=40, frozen_features={"accuracy": 0.8})
+    found = training_set_calibration(outputs, classes, Categorical(), start, 40)
+    assert 1 < found.temperature < careful
+    confidence = float((outputs / found.temperature).softmax(1).amax(1).mean())
+    assert confidence == pytest.approx(33 / 42, abs=1e-3)  # of 40 examples 32 are right; one more of each kind
+    surer = training_set_calibration(
+        outputs, classes, Categorical(), replace(start, frozen_features={"accuracy": 1.0}), 40
+    )
+    assert surer.temperature == pytest.approx(1)  # never more certain than the network itself
+    little = replace(start, frozen_features={"accuracy": 0.3})
+    assert training_set_calibration(outputs, classes, Categorical(), little, 40).temperature == careful
+    ignored = torch.cat([classes, torch.full((40,), IGNORED)])
+    both = torch.cat([outputs, torch.zeros(40, 4)])  # as uncertain as can be, but of no class
+    again = training_set_calibration(both, ignored, Categorical(), start, 40)
+    assert again.temperature == pytest.approx(found.temperature, rel=1e-3)
+
+
 def test_what_cannot_be_calibrated():
-    nan = torch.full((2, 2), math.nan)
-    assert training_set_calibration(nan, torch.tensor([0, 1]), Categorical(), 1.0) == Calibration()
-    assert training_set_calibration(torch.ones(2, 1), torch.ones(2, 1), Gaussian(), 1.0) == Calibration()
+    nan, start = torch.full((2, 2), math.nan), Start(dimension=2)
+    assert training_set_calibration(nan, torch.tensor([0, 1]), Categorical(), start, 2) == Calibration()
+    assert training_set_calibration(torch.ones(2, 1), torch.ones(2, 1), Gaussian(), start, 2) == Calibration()
     with pytest.raises(ValueError, match="finite"):
         held_out_calibration(nan, torch.tensor([0, 1]), Categorical())
     found = held_out_calibration(torch.randn(20, 2), torch.randint(2, (20, 2)), Bernoulli())

@@ -189,7 +189,7 @@ class CalibrationJob:
         if likelihood.needs_targets and likelihood.has_classes:
             likelihood.fit(labels_of(sets.plain), len(parts.targets.names))
         found = outputs_of(self.result.model, sets.plain, BATCH, execution.accelerator(None).autocast)
-        return training_set_calibration(*found, likelihood, Start(**self.result.start).pull(self.result.num_data))
+        return training_set_calibration(*found, likelihood, Start(**self.result.start), self.result.num_data)
 
     def by_held_out(self, data: str, about: dict[str, Any], parts: Data | None) -> Calibration:
         """Return the calibration by labelled data that the run was not trained on.

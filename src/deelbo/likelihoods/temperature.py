@@ -70,6 +70,38 @@ def training_set_factor(outputs: Tensor, targets: Tensor, likelihood: Likelihood
 
 
 @torch.no_grad()
+def confident_factor(logits: Tensor, factor: float, least: float) -> float:
+    """Return the factor, or one nearer to 1 with which the mean confidence in the most probable class is `least`.
+
+    A network is at least as confident on its training examples as on new ones. If it were less confident on them than
+    it can be expected to be right on new ones, it would be too careful.
+
+    Args:
+        logits: Logits of classes for the training examples, [examples, classes].
+        factor: Factor of the logits, at most 1.
+        least: Expected accuracy on new examples.
+
+    Example:
+        >>> import torch
+        >>> from deelbo.likelihoods.temperature import confident_factor
+        >>> logits = torch.tensor([[2.0, 0.0], [0.0, 2.0]])  # a confidence of 0.88
+        >>> round(confident_factor(logits, 0.1, least=0.7), 2)  # log(0.7 / 0.3) / 2, instead of a confidence of 0.55
+        0.42
+    """
+
+    def confidence(factor: float) -> float:
+        return float((factor * logits.double()).softmax(1).amax(1).mean())
+
+    if confidence(factor) >= least:
+        return factor
+    low, high = factor, 1.0
+    while high - low > 1e-3:
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if confidence(middle) < least else (low, middle)
+    return high
+
+
+@torch.no_grad()
 def _minimise(loss: Callable[[float], float]) -> float:
     """Return the factor with the smallest loss, by golden section over its logarithm."""
     low, high = math.log(_SMALLEST), math.log(_LARGEST)

@@ -18,10 +18,10 @@ from torch.utils.data import Dataset
 from deelbo._modules import eval_mode
 from deelbo.likelihoods import Likelihood
 from deelbo.likelihoods.categorical import IGNORED
-from deelbo.likelihoods.temperature import held_out_factor, training_set_factor
+from deelbo.likelihoods.temperature import confident_factor, held_out_factor, training_set_factor
 from deelbo.metrics import measure
 from deelbo.training.batches import in_order, network_output
-from deelbo.training.start import MOST_EXAMPLES
+from deelbo.training.start import MOST_EXAMPLES, Start
 
 CALIBRATIONS = ("free", "folds=K", "none")
 DEFAULT_FOLDS = 5
@@ -128,19 +128,34 @@ def outputs_of(
     return torch.cat(outputs), torch.cat(targets)
 
 
-def training_set_calibration(outputs: Tensor, targets: Tensor, likelihood: Likelihood, pull: float) -> Calibration:
-    """Return the calibration that needs nothing but outputs for the training examples; it never makes more certain.
+def free_factor(outputs: Tensor, targets: Tensor, likelihood: Likelihood, start: Start, number: int) -> float:
+    """Return the factor of a network's outputs, at most 1, that needs nothing but its training examples.
 
     Args:
         outputs: Outputs for the training examples, without augmentation.
         targets: Their targets.
-        likelihood: Likelihood, on the CPU. One of numbers is not calibrated: its noise was learned.
-        pull: Effective dimensions of the pretrained features for each training example; see `training_set_factor`.
+        likelihood: Likelihood, on the CPU, whose outputs are logits.
+        start: What was found out about the pretrained network's features before training.
+        number: N, the number of training examples, of which these may be a part.
+    """
+    factor = min(1.0, training_set_factor(outputs, targets, likelihood, start.pull(number)))
+    if likelihood.name == "categorical" and "accuracy" in start.frozen_features:
+        expected = (number * start.frozen_features["accuracy"] + 1) / (number + 2)  # Laplace's rule of succession
+        factor = confident_factor(outputs[targets != IGNORED], factor, expected)
+    return factor
+
+
+def training_set_calibration(
+    outputs: Tensor, targets: Tensor, likelihood: Likelihood, start: Start, number: int
+) -> Calibration:
+    """Return the calibration that needs nothing but outputs for the training examples; it never makes more certain.
+
+    A likelihood of numbers is not calibrated: its noise was learned. See `free_factor` for the arguments.
     """
     if not likelihood.scale_free or not bool(outputs.isfinite().all()):
         return Calibration()
-    temperature = 1 / training_set_factor(outputs, targets, likelihood, pull)
-    return Calibration(max(1.0, temperature), "training set", examples=len(targets))
+    temperature = 1 / free_factor(outputs, targets, likelihood, start, number)
+    return Calibration(temperature, "training set", examples=len(targets))
 
 
 def held_out_calibration(outputs: Tensor, targets: Tensor, likelihood: Likelihood, center: float = 1.0) -> Calibration:
