@@ -39,7 +39,7 @@ from deelbo.training.sets import TrainingSets
 from deelbo.training.start import Start, Starter
 
 PLAIN, BEST = "as it is", "best temperature (by the test set)"
-DEELBO, HEAD = "training set, D_e / N (deelbo's)", "training set, D_h / N"
+DEELBO, HEAD = "free temperature (deelbo's)", "free temperature, D_h / N"
 DRAWS = 10
 EARLY = (0.2, 0.5)  # of the steps, at which early networks are looked at
 SMOOTHING = 0.1
@@ -251,12 +251,14 @@ def contenders(seen: dict[str, Tensor], name: str, out: Path) -> Contenders:
     """Return the logarithms of each contender's test probabilities, and its temperature if it has one."""
     likelihood = Categorical()
     z, y, tested, labels = seen["train_z"].double(), seen["train_y"], seen["test_z"].double(), seen["test_y"]
-    start = Start(dimension=dimension(seen["frozen"]), frozen_features={"accuracy": float(seen["frozen_accuracy"])})
+    directions = dimension(seen["frozen"])
+    start = Start(dimension=directions, frozen_features={"accuracy": float(seen["frozen_accuracy"])})
     share = float(seen["V"].square().sum()) / (seen["V"].numel() * float(seen["tau"]))
     free = free_factor(z, y, likelihood, start, len(y))
     factors = {
         PLAIN: 1.0,
         DEELBO: free,
+        "free temperature, D_e / N": min(1.0, training_set_factor(z, y, likelihood, directions / len(y))),
         HEAD: training_set_factor(z, y, likelihood, share),
         BEST: held_out_factor(tested, labels, likelihood),
         **fold_factors(out / "networks" / name / "folds", free),
@@ -287,8 +289,9 @@ def new_classifiers(seen: dict[str, Tensor]) -> Contenders:
     pairs.fit_classifier(features, y, Categorical())
     with torch.no_grad():
         found["new classifier, penalty on its margin (as after pairs)"] = pairs.layer(tested).log_softmax(1), None
-    # The free temperature's penalty, (D_e / N) |W|^2 / (2 |V|^2) beside the mean NLL, for weights in all directions.
-    variance = float(seen["V"].double().square().sum()) / dimension(seen["frozen"])
+    # The free temperature's penalty, (gamma / N) |W|^2 / (2 |V|^2) beside the mean NLL, for weights in all directions.
+    determined = len(y) * Start(dimension=dimension(seen["frozen"])).pull(len(y))
+    variance = float(seen["V"].double().square().sum()) / determined
     layer = fit_layer(features, y, Categorical(), classes, variance)
     found["new classifier, the free temperature's penalty"] = (
         (tested @ layer.weight.T + layer.bias).log_softmax(1),

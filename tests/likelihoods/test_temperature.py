@@ -8,6 +8,7 @@ import torch.nn.functional as F
 
 from deelbo.likelihoods import Bernoulli, Categorical, Gaussian
 from deelbo.likelihoods.temperature import held_out_factor, training_set_factor
+from deelbo.training.start import Start
 
 GRID = torch.linspace(-4, 3, 7001, dtype=torch.float64).exp()
 
@@ -98,7 +99,7 @@ def test_where_the_truth_is_known(number, dimension):
     of pretrained networks, which it is for, have few directions that matter (docs/calibration.md)."""
     trained, tested = known_truth(number, dimension, seed=0)
     likelihood = Categorical()
-    free = min(1.0, training_set_factor(*trained, likelihood, dimension / number))
+    free = min(1.0, training_set_factor(*trained, likelihood, Start(dimension=dimension).pull(number)))
     best = held_out_factor(*tested, likelihood)
     assert best < free < 1
     as_is, calibrated, least = (float(likelihood(s * tested[0], tested[1])) for s in (1.0, free, best))

@@ -81,8 +81,8 @@ def test_the_training_set_never_makes_more_certain():
 def test_the_training_set_is_predicted_no_less_surely_than_the_frozen_features_are_right():
     classes = torch.arange(40) % 4
     outputs = 3.0 * torch.nn.functional.one_hot(classes)  # a confidence of 0.87
-    careful = training_set_calibration(outputs, classes, Categorical(), Start(dimension=40), 40).temperature
-    start = Start(dimension=40, frozen_features={"accuracy": 0.8})
+    careful = training_set_calibration(outputs, classes, Categorical(), Start(dimension=100), 40).temperature
+    start = Start(dimension=100, frozen_features={"accuracy": 0.8})
     found = training_set_calibration(outputs, classes, Categorical(), start, 40)
     assert 1 < found.temperature < careful
     confidence = float((outputs / found.temperature).softmax(1).amax(1).mean())

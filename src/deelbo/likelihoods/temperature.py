@@ -1,11 +1,11 @@
 r"""How large a network's outputs should be for its probabilities to be right: one factor s = 1 / temperature.
 
 With held-out examples, s is the factor with the best likelihood. Without any, the classifier is taken as a model of its
-own on the features of the pretrained network, whose effective dimension D_e counts its parameters (for each class). As
-the evidence does for a linear model, its prior variance makes the penalty at the fitted weights D_e / 2 in all, which
+own on the features of the pretrained network, of whose weights (for each class) the data determine gamma. As the
+evidence does for a linear model, its prior variance makes the penalty at the fitted weights gamma / 2 in all, which
 grows with s^2:
 
-    s* = argmin over s of  mean NLL(s * outputs) + (D_e / N) s^2 / 2      on the training set, at the mean weights.
+    s* = argmin over s of  mean NLL(s * outputs) + (gamma / N) s^2 / 2      on the training set, at the mean weights.
 
 docs/calibration.md has the argument, the measurements, and where it is wrong.
 """
@@ -54,7 +54,7 @@ def training_set_factor(outputs: Tensor, targets: Tensor, likelihood: Likelihood
         outputs: Outputs of the network for its training examples, without augmentation.
         targets: Their targets.
         likelihood: Likelihood whose outputs are logits.
-        pull: D_e / N, effective dimensions of the features for each training example.
+        pull: gamma / N, determined weights for each training example.
 
     Example:
         >>> import torch

@@ -6,6 +6,7 @@ what a classifier on the frozen network would reach; it also decides between two
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext, suppress
@@ -58,8 +59,12 @@ class Start:
     classifier: str = ""
 
     def pull(self, number: int) -> float:
-        """Return the effective dimensions of the features for each of so many training examples; 1 if unknown."""
-        return 1.0 if self.dimension is None else self.dimension / number
+        r"""Return gamma / N for so many training examples, gamma being how many weights of a classifier they determine.
+
+        gamma = D_e sqrt(N / 100): more examples determine more of them. The exponent and the constant were measured
+        (docs/calibration.md). 1 if D_e, the effective dimension, is unknown.
+        """
+        return 1.0 if self.dimension is None else self.dimension / math.sqrt(100 * number)
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain values for JSON."""
