@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -60,11 +61,7 @@ class OverTime(EntryOfStudies):
 
 def _trained(study: Study, scale: Scale) -> str:
     """Return the name of the network that was trained, which on a laptop is not the paper's."""
-    return (
-        study.network
-        if scale.name == "paper"
-        else scale.models[study.network].model.replace(":", "/").rpartition("/")[2]
-    )
+    return study.network if scale.name == "paper" else re.split("[:/]", scale.models[study.network].model)[-1]
 
 
 def _draw(axes: Any, methods: list[MethodCurves]) -> None:
