@@ -23,6 +23,7 @@ import statistics
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import matplotlib.pyplot as plt
 import torch
@@ -31,6 +32,7 @@ from torch import Tensor
 from calibration_contenders import (
     BEST,
     DEELBO,
+    DIMENSION,
     HEAD,
     PLAIN,
     Kept,
@@ -166,14 +168,14 @@ def mean(networks: list[Network], title: str, metric: str) -> float:
 
 def print_tasks(networks: list[Network]) -> None:
     """Print a row for each task: means over its training sets."""
-    print("\n| | N | D_e | accuracy, % | T: free, best | NLL: plain | free | D_h / N | best T ", end="")
-    print("| ECE: plain | free | best T | by chance |\n" + "| --- " * 13 + "|")
+    print("\n| | N | D_e | accuracy, % | T: free, best | NLL: plain | free | D_e / N | D_h / N | best T ", end="")
+    print("| ECE: plain | free | best T | by chance |\n" + "| --- " * 14 + "|")
     for cell in dict.fromkeys(network.name.rpartition("-")[0] for network in networks):
         of = [network for network in networks if network.name.rpartition("-")[0] == cell]
         free, best = (statistics.mean(n.temperatures[title] or 0.0 for n in of) for title in (DEELBO, BEST))
         about = f"{of[0].number} | {statistics.mean(n.dimension for n in of):.0f} "
         about += f"| {100 * mean(of, PLAIN, 'accuracy'):.1f} | {free:.2f}, {best:.2f}"
-        nlls = " | ".join(f"{mean(of, title, 'nll'):.3f}" for title in (PLAIN, DEELBO, HEAD, BEST))
+        nlls = " | ".join(f"{mean(of, title, 'nll'):.3f}" for title in (PLAIN, DEELBO, DIMENSION, HEAD, BEST))
         eces = " | ".join(f"{mean(of, title, 'ece'):.3f}" for title in (PLAIN, DEELBO, BEST))
         print(f"| {cell} ({len(of)}) | {about} | {nlls} | {eces} | {statistics.mean(n.sampling_ece for n in of):.3f} |")
 
@@ -209,17 +211,26 @@ def picture(arguments: argparse.Namespace) -> None:
     size = 2.6 * len(found), 2.9
     figure, panels = plt.subplots(1, len(found), figsize=size, layout="constrained", sharey=True, squeeze=False)
     for (cell, of), axes in zip(found.items(), panels[0], strict=True):
-        axes.plot([0, 1], [0, 1], color="0.6", linestyle="--", linewidth=1)
-        for title, label, colour in ((PLAIN, "plain", "tab:orange"), (DEELBO, "calibrated", "tab:blue")):
+        curves = {}
+        for title, label in ((PLAIN, "plain"), (DEELBO, "calibrated")):
             probabilities, labels = (torch.cat(part) for part in zip(*of[title], strict=True))
             confidence, predicted = probabilities.max(1)
-            rows = [row for row in reliability(confidence, predicted == labels) if row["examples"] >= 10]
-            points = [row["confidence"] for row in rows], [row["accuracy"] for row in rows]
-            axes.plot(*points, "o-", markersize=3, color=colour, label=label)
-        axes.set(title=cell, xlabel="confidence", xlim=(0, 1.03), ylim=(0, 1.03))
+            curves[label] = reliability(confidence, predicted == labels)
+        draw_reliability(axes, cell, curves)
     panels[0, 0].set_ylabel("accuracy")
     panels[0, 0].legend(frameon=False)
     figure.savefig(arguments.out / "reliability.png", dpi=100)
+
+
+def draw_reliability(axes: Any, title: str, curves: dict[str, list[dict[str, Any]]]) -> None:
+    """Draw accuracy over confidence, for each of some ways; bins with fewer than ten examples are left out."""
+    axes.plot([0, 1], [0, 1], color="0.6", linestyle="--", linewidth=1)
+    for (label, bins), colour in zip(curves.items(), ("tab:orange", "tab:blue", "tab:green"), strict=False):
+        rows = [row for row in bins if row["examples"] >= 10]
+        points = [row["confidence"] for row in rows], [row["accuracy"] for row in rows]
+        axes.plot(*points, "o-", markersize=3, color=colour, label=label)
+    axes.set_title(title, fontsize=9)
+    axes.set(xlabel="confidence", xlim=(0, 1.03), ylim=(0, 1.03))
 
 
 def each(arguments: argparse.Namespace, work: Callable[[str, Trial, argparse.Namespace], None]) -> None:

@@ -21,6 +21,7 @@ import matplotlib.pyplot as plt
 import torch
 from PIL import Image
 
+from calibration import draw_reliability
 from deelbo._files import read_json, write_json
 from deelbo._head import find_head
 from deelbo._modules import select
@@ -193,15 +194,9 @@ def picture(found: dict[str, dict[str, Any]], path: Path) -> None:
     figure, panels = plt.subplots(
         1, len(FAILURES), figsize=(2.6 * len(FAILURES), 2.9), layout="constrained", sharey=True
     )
-    colours = {"plain": "tab:orange", "free": "tab:blue", "best": "tab:green"}
     for axes, title in zip(panels, FAILURES, strict=True):
-        axes.plot([0, 1], [0, 1], color="0.6", linestyle="--", linewidth=1)
-        for name, colour in colours.items():
-            rows = [row for row in found[title][name]["reliability"] if row["examples"] >= 10]
-            points = [row["confidence"] for row in rows], [row["accuracy"] for row in rows]
-            axes.plot(*points, "o-", markersize=3, color=colour, label=f"{name} T")
-        axes.set_title(title.replace(", ", ",\n"), fontsize=9)
-        axes.set(xlabel="confidence", xlim=(0, 1.03), ylim=(0, 1.03))
+        curves = {f"{name} T": row["reliability"] for name, row in found[title].items()}
+        draw_reliability(axes, title.replace(", ", ",\n"), curves)
     panels[0].set_ylabel("accuracy")
     panels[0].legend(frameon=False, fontsize=8)
     figure.savefig(path, dpi=100)

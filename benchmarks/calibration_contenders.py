@@ -39,7 +39,7 @@ from deelbo.training.sets import TrainingSets
 from deelbo.training.start import Start, Starter
 
 PLAIN, BEST = "as it is", "best temperature (by the test set)"
-DEELBO, HEAD = "free temperature (deelbo's)", "free temperature, D_h / N"
+DEELBO, DIMENSION, HEAD = "free temperature (deelbo's)", "free temperature, D_e / N", "free temperature, D_h / N"
 DRAWS = 10
 EARLY = (0.2, 0.5)  # of the steps, at which early networks are looked at
 SMOOTHING = 0.1
@@ -258,8 +258,9 @@ def contenders(seen: dict[str, Tensor], name: str, out: Path) -> Contenders:
     factors = {
         PLAIN: 1.0,
         DEELBO: free,
-        "free temperature, D_e / N": min(1.0, training_set_factor(z, y, likelihood, directions / len(y))),
+        DIMENSION: min(1.0, training_set_factor(z, y, likelihood, directions / len(y))),
         HEAD: training_set_factor(z, y, likelihood, share),
+        "free temperature, the same penalty for all": min(1.0, training_set_factor(z, y, likelihood, 1.0)),
         BEST: held_out_factor(tested, labels, likelihood),
         **fold_factors(out / "networks" / name / "folds", free),
     }
@@ -293,10 +294,8 @@ def new_classifiers(seen: dict[str, Tensor]) -> Contenders:
     determined = len(y) * Start(dimension=dimension(seen["frozen"])).pull(len(y))
     variance = float(seen["V"].double().square().sum()) / determined
     layer = fit_layer(features, y, Categorical(), classes, variance)
-    found["new classifier, the free temperature's penalty"] = (
-        (tested @ layer.weight.T + layer.bias).log_softmax(1),
-        None,
-    )
+    logits = tested @ layer.weight.T + layer.bias
+    found["new classifier, the free temperature's penalty"] = logits.log_softmax(1), None
     return found
 
 
