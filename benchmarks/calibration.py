@@ -6,13 +6,13 @@
     python benchmarks/calibration.py table DATA OUT [--cells trec10,pets5] [--seeds 1001]
     python benchmarks/calibration.py picture DATA OUT [--cells digits10,cifar10,pets5,trec10]
 
-`train` makes the DE-ELBO run of each task and training set, by classes (without pairs), with its record in OUT/records
-and its network in OUT/networks. `folds` trains again without the first fifth of the training set (`--folds 1`), or
-without each of five. `other` trains again with label smoothing, and looks at early networks of the same run. `table`
-compares all contenders that there are: negative log-likelihood (NLL) and calibration error (ECE) on the test set; the
-first time it also computes what contenders need of each network, some minutes each. `picture` draws reliability before
-and after into OUT/reliability.png. All of it continues after an interruption. Parts can run in several processes, with
-one thread each.
+`train` makes the DE-ELBO run of each task and training set, by classes (without pairs or a blend), with its record in
+OUT/records and its network in OUT/networks. `folds` trains again without the first fifth of the training set
+(`--folds 1`), or without each of five. `other` trains again with label smoothing, and looks at early networks of the
+same run. `table` compares all contenders that there are: negative log-likelihood (NLL) and calibration error (ECE) on
+the test set; the first time it also computes what contenders need of each network, some minutes each. `picture` draws
+reliability before and after into OUT/reliability.png. All of it continues after an interruption. Parts can run in
+several processes, with one thread each.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ FOLDS = 5
 def trials(arguments: argparse.Namespace) -> Iterator[tuple[str, Trial]]:
     """Yield the DE-ELBO run of each task and training set, with a name."""
     wanted = [int(seed) for seed in arguments.seeds.split(",")] if arguments.seeds else SEEDS
-    options = Options(methods=("de-elbo",), settings={**STEPS, "pairs": False}, learning_rates=RATES)
+    options = Options(methods=("de-elbo",), settings={**STEPS, "pairs": False, "blend": 1.0}, learning_rates=RATES)
     for cell in arguments.cells.split(","):
         for entry in comparison(cell, arguments.data, arguments.out, options, None, SEEDS).entries:
             trial = entry.plan().trials[0]

@@ -97,7 +97,8 @@ CELLS = {
 }
 
 # How DE-ELBO ran before, and each ingredient of today's default taken away from it or added to what was before.
-BEFORE: dict[str, Any] = {"scale_update": "gradient", "head_start": "random", "batch_norm": "batch", "pairs": False}
+BEFORE: dict[str, Any] = {"scale_update": "gradient", "head_start": "random", "batch_norm": "batch"}
+BEFORE |= {"pairs": False, "blend": 1.0}
 OLD_RATES = (0.1, 0.01, 0.001, 0.0001)
 VARIANTS: dict[str, tuple[dict[str, Any], tuple[float, ...]]] = {
     "today": ({}, RATES),
@@ -108,6 +109,7 @@ VARIANTS: dict[str, tuple[dict[str, Any], tuple[float, ...]]] = {
     "without dropout": ({"dropout": False}, RATES),
     "by classes instead of pairs": ({"pairs": False}, RATES),
     "by pairs, whatever the number of texts": ({"pairs": True}, (0.01,)),
+    "trained weights without a blend": ({"blend": 1.0}, RATES),
     "with the old rates": ({}, OLD_RATES),
     "before": (BEFORE, OLD_RATES),
     "before, with frozen statistics": ({**BEFORE, "batch_norm": "frozen"}, OLD_RATES),
@@ -159,7 +161,8 @@ def variants(cell: str, data: Path, out: Path, seeds: tuple[int, ...]) -> Iterat
     """Yield the comparisons of a cell with and without each ingredient."""
     text = CELLS[cell].size is None
     for name, (settings, rates) in VARIANTS.items():
-        if "statistics" in name if text else "pairs" in name:  # what texts, and what images, do not have
+        missing = ("statistics",) if text else ("pairs", "blend")  # what texts, and what images, do not have
+        if any(word in name for word in missing):
             continue
         options = Options(methods=("de-elbo",), settings={**STEPS, **settings}, learning_rates=rates)
         yield name, comparison(cell, data, out, options, "own" if text and name.startswith("before") else None, seeds)

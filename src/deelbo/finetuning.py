@@ -28,7 +28,7 @@ from deelbo.training.calibration import parse_calibration
 from deelbo.training.device import Execution
 from deelbo.training.sets import TrainingSets
 from deelbo.training.settings import settings_for
-from deelbo.training_run import TrainingRun, about_run, decide_on_pairs
+from deelbo.training_run import TrainingRun, about_run, decide
 
 
 def finetune(
@@ -112,7 +112,7 @@ def finetune(
         check_folds(folds, sets.number)
     chosen = settings_for(kind_of(few.inputs), recognised, settings)
     num_outputs = few.outputs.numel() // len(few.outputs)
-    chosen = decide_on_pairs(chosen, network, sets.number, num_outputs, listener)
+    chosen = decide(chosen, network, sets.number, num_outputs, listener)
     about = {"head": head, **about_run(chosen, execution), "num_data": sets.number, "time": timing and timing.time}
     if timing is not None:
         timing.folds = folds or 0

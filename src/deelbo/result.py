@@ -22,7 +22,6 @@ from deelbo.posteriors import DiagonalPosterior, GaussianPosterior, IsotropicPos
 from deelbo.run_folder import RunFolder
 from deelbo.training.batches import in_order, labels_of, to_device
 from deelbo.training.calibration import Calibration
-from deelbo.training.method import METHODS
 from deelbo.training.predictions import predict
 from deelbo.training.settings import Settings, plain_variances
 
@@ -135,8 +134,8 @@ class Result:
 
     @property
     def fitted_classifier(self) -> bool:
-        """Whether the classifier was fitted to given features, by method "probe" or after pairs, and not by steps."""
-        return not METHODS[self.settings.method].trains or bool(self.settings.pairs)
+        """Whether the classifier was fitted to given features at the end, and not only trained by steps."""
+        return self.settings.fits_classifier
 
     def tempered(self, prediction: Any, temperature: float | None = None) -> Any:
         """Return raw predictions as a temperature makes them; the run's own if None.

@@ -45,6 +45,10 @@ PAIRED = (
     "few texts and a sentence encoder: texts of one class are drawn together and others apart, and the classifier is "
     "fitted at the end; pairs=False trains all weights with the classifier"
 )
+BLENDED = (
+    "a sentence encoder: the network ends {share:.0%} of the way from its pretrained to its trained weights, with a "
+    "classifier that is fitted there; blend=1 keeps the trained weights"
+)
 NEAR_CHANCE = 0.97  # of the loss of guessing
 DOUBTFUL = (
     "before training, features of this network predicted these labels no better than guessing: if the labels are wrong "
@@ -57,10 +61,10 @@ OTHER_NUMBER = (
 )
 
 
-def decide_on_pairs(
+def decide(
     settings: Settings, network: nn.Module, number: int, num_outputs: int, listener: events.Listener = events.ignore
 ) -> Settings:
-    """Return settings that say whether features are trained by pairs, and tell the user if that was decided here.
+    """Return settings that say how this network is trained best, and tell the user what was decided here.
 
     Args:
         settings: Settings of the run.
@@ -69,9 +73,11 @@ def decide_on_pairs(
         num_outputs: Number of outputs for an example.
         listener: Called with a note for the user.
     """
-    decided = settings.with_pairs_decided(isinstance(unwrap(network), SentenceClassifier), number, num_outputs)
+    decided = settings.decided(isinstance(unwrap(network), SentenceClassifier), number, num_outputs)
     if decided.pairs and settings.pairs is None:
         listener(events.Note(PAIRED))
+    if decided.blend != 1 and settings.blend is None:
+        listener(events.Note(BLENDED.format(share=decided.blend)))
     return decided
 
 
@@ -216,7 +222,7 @@ class TrainingRun:
         starter = self._starter(network)
         with own_randomness(self._accelerator.device):
             prepared = starter.prepare(self.settings.batch_norm, self.settings.head_start)
-        self._check_pairs(prepared.classifier)
+        self._check_classifier(prepared.classifier)
         likelihood = {name: value.tolist() for name, value in starter.likelihood.state_dict().items()}
         prepared = replace(prepared, seconds=time.perf_counter() - begin, likelihood=likelihood)
         initial = copy.deepcopy(network.state_dict())
@@ -274,12 +280,14 @@ class TrainingRun:
         work = self._work(self.settings.batch_norm)
         self.timing.announce(f"{name}, {weights:,} weights", work, seconds, self.listener)
 
-    def _check_pairs(self, classifier: str) -> None:
-        """Raise an error, before anything is written, if there are no classes or no features to compare."""
-        if self.settings.pairs and self.settings.likelihood != "categorical":
-            raise ValueError(f"pairs=True needs classes; the task is {self._likelihood.task}")
-        if self.settings.pairs and not classifier:
-            raise ValueError("pairs=True needs a network that ends with a linear layer, its classifier")
+    def _check_classifier(self, classifier: str) -> None:
+        """Raise an error, before anything is written, if no classifier can be fitted at the end."""
+        for name, wanted in (("pairs", bool(self.settings.pairs)), ("blend", self.settings.blend != 1)):
+            given = f"{name}={getattr(self.settings, name)}"
+            if wanted and self.settings.likelihood != "categorical":
+                raise ValueError(f"{given} needs classes; the task is {self._likelihood.task}")
+            if wanted and not classifier:
+                raise ValueError(f"{given} needs a network that ends with a linear layer, its classifier")
 
     def _starter(self, network: nn.Module) -> Starter:
         settings, device = self.settings, self._accelerator.device
@@ -302,15 +310,15 @@ class TrainingRun:
 
     def _search(self, network: nn.Module, initial: dict[str, Tensor]) -> Result:
         accelerator = self._accelerator
-        pairs = None
-        if self.settings.pairs:
+        fitted = None
+        if self._start.classifier:
             layer = network.get_submodule(self._start.classifier)
             assert isinstance(layer, nn.Linear)
-            pairs = Pairs(layer)
+            fitted = Pairs(layer)
 
         def make_candidate(rate: float) -> Candidate:
             network.load_state_dict(initial)
-            return self._candidate(rate, self._start.batch_norm, pairs)
+            return self._candidate(rate, self._start.batch_norm, fitted if self.settings.pairs else None)
 
         writes = accelerator.is_main_process
         store: Store = MemoryStore() if self.folder is None else self.folder.checkpoints(writes)
@@ -327,6 +335,8 @@ class TrainingRun:
             raise
         winner = make_candidate(rate)
         winner.restore(state)
+        if fitted is not None and self.settings.blend not in (None, 1.0):
+            winner.blend(initial, self.settings.blend, fitted)
         copy_from_first(network.buffers())  # each process has its own running averages of batch normalisation
         for remark in winner.likelihood.remarks():
             warnings.warn(remark, stacklevel=6)
@@ -384,9 +394,9 @@ class TrainingRun:
     def _calibration(self, network: nn.Module, likelihood: Likelihood) -> Calibration:
         """Return the calibration on the training set.
 
-        A classifier that was fitted to given features, by cross-validation or after pairs, needs none.
+        A classifier that was fitted to given features needs none.
         """
-        if not self.calibrated or not METHODS[self.settings.method].trains or self.settings.pairs:
+        if not self.calibrated or self.settings.fits_classifier:
             return Calibration()
         begin = time.perf_counter()
         with own_randomness(self._accelerator.device):

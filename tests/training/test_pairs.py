@@ -5,22 +5,20 @@ import math
 import numpy as np
 import pytest
 import torch
-import transformers
 from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
 from torch import nn
 from torch.nn.functional import cosine_similarity
 
 import deelbo
-from deelbo import events
 from deelbo.likelihoods import Categorical
 from deelbo.likelihoods.categorical import IGNORED
-from deelbo.models.sentences import SentenceClassifier
 from deelbo.training.batches import even_parts
 from deelbo.training.pairs import MARGIN, SHARPNESS, Pairs, class_mean_logits, pair_loss
 from deelbo.training.settings import PAIR_RATES
 from shared.candidates import candidate
 from shared.digits import digits, network, quick
+from shared.sentences import finetuned_texts
 
 
 def slow_pair_loss(features, labels):
@@ -182,17 +180,10 @@ def test_a_run_with_pairs():
     ids=["few texts", "not wanted", "another method", "no two of a class", "more texts"],
 )
 def test_few_texts_and_a_sentence_encoder_have_pairs_by_default(number, settings, expected):
-    notes = []
-    tokens = [(torch.tensor([i % 2, i % 30, 3]), i % 2) for i in range(number)]
-    texts = [{"input_ids": ids, "attention_mask": torch.ones_like(ids), "labels": label} for ids, label in tokens]
-    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
-    encoder = transformers.BertModel(transformers.BertConfig(vocab_size=30, **sizes), add_pooling_layer=False)
-    network = SentenceClassifier(encoder, "mean", 2)
-    result = deelbo.finetune(network, texts, steps=3, batch_size=4, listener=notes.append, device="cpu", **settings)
+    result, notes = finetuned_texts(number, **settings)
     assert result.settings.pairs is expected
     assert (result.settings.learning_rates == PAIR_RATES) is expected
-    told = [note for note in notes if isinstance(note, events.Note) and "sentence encoder" in note.text]
-    assert len(told) == expected
+    assert sum("drawn together" in note for note in notes) == expected
 
 
 def test_a_network_of_another_kind_has_none_by_default():

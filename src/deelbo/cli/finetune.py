@@ -122,6 +122,7 @@ def finetune(
     head_start: options.HeadStart = "zero",
     dropout: options.Dropout = True,
     pairs: options.Pairs = None,
+    blend: options.Blend = None,
     calibrate: Annotated[
         str,
         typer.Option(

@@ -223,6 +223,14 @@ Pairs = Annotated[
         "class.",
     ),
 ]
+Blend = Annotated[
+    float | None,
+    typer.Option(
+        rich_help_panel=EXPERT,
+        help="How far the finished network lies on the line from the pretrained (0) to the trained weights (1); the "
+        "classifier is fitted anew there. If not given, 0.6 for sentence encoders without pairs, otherwise 1.",
+    ),
+]
 RunTextColumn = Annotated[
     Text, option("Name of the column that holds the text; the one of the training if not given.", panel=DATA)
 ]

@@ -36,7 +36,7 @@ from deelbo.training.batches import in_order, labels_of, network_output
 from deelbo.training.device import Execution
 from deelbo.training.search import planned_steps
 from deelbo.training.sets import TrainingSets
-from deelbo.training_run import TrainingRun, about_run, decide_on_pairs
+from deelbo.training_run import TrainingRun, about_run, decide
 
 BATCH = 64  # batch size in tests
 
@@ -126,7 +126,7 @@ def run_trial(
     network, reader = trial.model_spec.load(data, seed)
     sets = TrainingSets(*reader.training_sets(train, skip_bad, None, trial.data_spec.flip))
     prior = trial.settings.prior_recipe().make(network, trial.model_spec.head) if trial.clml else None
-    settings = decide_on_pairs(trial.settings, network, sets.number, data.targets.num_outputs)
+    settings = decide(trial.settings, network, sets.number, data.targets.num_outputs)
     seconds = {"objective": 0.0, "validation": 0.0, "clml": 0.0}
     record: Record = {
         "key": trial.key,

@@ -140,8 +140,8 @@ class CalibrationJob:
             raise ValueError(f"a {likelihood.task} is not calibrated by its training set: use folds=5 or held-out data")
         if self.result.fitted_classifier:
             raise ValueError(
-                "the classifier of this run was fitted to features (method probe, or pairs), and the training set "
-                "tells nothing more about its probabilities: use folds=5 or held-out data"
+                "the classifier of this run was fitted to features (method probe, pairs, or a blend), and the training "
+                "set tells nothing more about its probabilities: use folds=5 or held-out data"
             )
         if self.result.calibration.unseen and not source.training_set:
             raise ValueError(

@@ -28,7 +28,7 @@ from deelbo.training.calibration import parse_calibration
 from deelbo.training.device import Execution
 from deelbo.training.sets import TrainingSets
 from deelbo.training.settings import Settings, settings_for
-from deelbo.training_run import TrainingRun, about_run, decide_on_pairs
+from deelbo.training_run import TrainingRun, about_run, decide
 
 Metrics = dict[str, float]
 
@@ -137,7 +137,7 @@ class _Job:
         """Train a new run, or continue an unfinished one."""
         with shared_errors():
             network, reader = self.model_spec.load(self.data, self.settings.seed)
-            self._decide_on_pairs(network)
+            self._decide(network)
         resumed = from_first(lambda: self.folder.check(self.settings, self.about, network.state_dict()))
         with shared_errors():
             progress = events.stage(self.listener, "reading training images")
@@ -164,15 +164,15 @@ class _Job:
         )
         return run.train(), test_set
 
-    def _decide_on_pairs(self, network: nn.Module) -> None:
+    def _decide(self, network: nn.Module) -> None:
         number, num_outputs = len(self.data.train), self.data.targets.num_outputs
-        self.settings = decide_on_pairs(self.settings, network, number, num_outputs, self.listener)
+        self.settings = decide(self.settings, network, number, num_outputs, self.listener)
 
     def trained(self) -> tuple[Result, ImageSet | TextSet | None]:
         """Read a run that was killed after its training."""
         with shared_errors():
             result = load(self.folder.path)
-            self._decide_on_pairs(result.model)
+            self._decide(result.model)
             if differences := self.folder.differences(self.settings, self.about):
                 raise ValueError(
                     f"{self.folder.path} holds a finished run with other settings: " + "; ".join(differences)

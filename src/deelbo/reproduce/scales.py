@@ -102,6 +102,7 @@ _PAPERS_WAY = {
     "batch_norm": "running",
     "samples": 10,
     "pairs": False,
+    "blend": 1.0,
 }
 _RATES = {"learning_rates": (0.1, 0.01, 0.001, 0.0001), "lr_search": "grid"}
 
@@ -152,7 +153,10 @@ LAPTOP = Scale(
     num_params={"ResNet-50": 3_383_818, "ViT-B/16": 3_383_818, "ConvNeXt-Tiny": 3_383_818, "BERT-base": 22_566_916},
     sizes={"cifar10": (100, 1_000), "flowers102": (510,), "pets": (185,), "agnews": (400,)},
     kept_size=100,  # of which 100 steps are 33 epochs
-    settings={"image": {"steps": 100, "batch_size": 32}, "text": {"steps": 100, "batch_size": 32, "pairs": False}},
+    settings={
+        "image": {"steps": 100, "batch_size": 32},
+        "text": {"steps": 100, "batch_size": 32, "pairs": False, "blend": 1.0},
+    },
     options={
         "image": {**_SMALL_GRID, "bo_iterations": 4, "clml_samples": 5},
         "text": {**_SMALL_GRID, "bo_iterations": 3, "clml_samples": 5},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
-from deelbo._modules import eval_mode
+from deelbo._modules import eval_mode, trainable, unwrap
 from deelbo._processes import copy_from_first
 from deelbo._seeds import mix
 from deelbo._weight_passes import scalar_dtype
@@ -233,7 +233,7 @@ class Candidate:
         many = sorted(order[: self.objective_examples].tolist())
         samples = self.settings.samples if final else min(EARLY_SAMPLES, self.settings.samples)
         if final and self.pairs is not None:
-            self._fit_classifier(self.pairs, sorted(order[:MOST_EXAMPLES].tolist()))
+            self._fit_classifier(self.pairs)
         buffers = {name: b.clone() for name, b in self.network.named_buffers()}
 
         estimate = self.method.objective if final else self.method.optimistic_objective
@@ -247,10 +247,28 @@ class Candidate:
         return value if math.isfinite(value) else -math.inf
 
     @torch.no_grad()
-    def _fit_classifier(self, pairs: Pairs, indices: list[int]) -> None:
+    def blend(self, initial: Mapping[str, Tensor], share: float, pairs: Pairs) -> None:
+        """Take the weights back towards those before training, and fit the classifier anew.
+
+        Args:
+            initial: State of the network before training.
+            share: How far on the line from the initial (0) to the trained weights (1) the network ends.
+            pairs: Has the classifier.
+        """
+        for name, weight in trainable(unwrap(self.network)).items():
+            weight.copy_(torch.lerp(initial[name].to(weight), weight, share))
+        self._refresh_batch_norm(self._some_examples())
+        self._fit_classifier(pairs)
+
+    def _some_examples(self) -> list[int]:
+        order = torch.randperm(self.num_data, generator=torch.Generator().manual_seed(mix(self.settings.seed, 2)))
+        return sorted(order[:MOST_EXAMPLES].tolist())
+
+    @torch.no_grad()
+    def _fit_classifier(self, pairs: Pairs) -> None:
         """Fit the classifier to the features of some examples at the mean weights; all processes get the same one."""
         features, targets = [], []
-        for inputs, labels in self._plain_batches(indices):
+        for inputs, labels in self._plain_batches(self._some_examples()):
             with eval_mode(self.network), self.accelerator.autocast(), pairs.features() as found:
                 network_output(self.network, inputs)
             features.append(found[0])

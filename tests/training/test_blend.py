@@ -1,0 +1,101 @@
+"""Networks that end between their pretrained and their trained weights: by a slow formula, and where it is default."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import TensorDataset
+
+import deelbo
+from deelbo.likelihoods import Categorical
+from deelbo.training.pairs import Pairs
+from deelbo.training.settings import BLEND, LEARNING_RATES
+from shared.candidates import candidate
+from shared.digits import digits, network, quick
+from shared.sentences import finetuned_texts
+
+
+def test_weights_are_on_the_line_and_the_classifier_is_fitted_there():
+    running = candidate()
+    running.batch_norm = "frozen"  # so that the statistics stay
+    initial = copy.deepcopy(running.network.state_dict())
+    for _ in running.advance(20):
+        pass
+    trained = copy.deepcopy(running.network.state_dict())
+    running.blend(initial, 0.25, Pairs(running.network[3]))
+    for name, weight in running.network[:3].named_parameters():
+        expected = 0.75 * initial[name] + 0.25 * trained[name]
+        torch.testing.assert_close(weight.detach(), expected)
+        assert not torch.equal(initial[name], trained[name])
+    x, y = running.plain_set.tensors
+    layer = nn.Linear(32, 10)
+    running.network.eval()
+    with torch.no_grad():
+        features = running.network[:3](x)
+    Pairs(layer).fit_classifier(features, y, Categorical())
+    torch.testing.assert_close(running.network[3].weight, layer.weight, rtol=1e-3, atol=1e-4)
+
+
+def test_batch_statistics_are_those_of_the_blended_network():
+    running = candidate()
+    running.batch_norm = "batch"
+    initial = copy.deepcopy(running.network.state_dict())
+    for _ in running.advance(20):
+        pass
+    running.objective(final=True)
+    running.blend(initial, 0.5, Pairs(running.network[3]))
+    blended = {name: buffer.clone() for name, buffer in running.network.named_buffers()}
+    running._refresh_batch_norm(running._some_examples())
+    for name, buffer in running.network.named_buffers():
+        torch.testing.assert_close(buffer, blended[name])
+
+
+def test_a_run_is_the_same_until_its_end(tmp_path):
+    trained, blended = (quick(blend=share, out=tmp_path / f"{share}") for share in (1.0, 0.7))
+    assert blended.objective == trained.objective  # the rate is chosen by the trained network
+    assert [row["nll"] for row in blended.history] == [row["nll"] for row in trained.history]
+    assert (trained.calibration.source, blended.calibration.source) == ("training set", "none")
+    assert blended.fitted_classifier
+    assert not trained.fitted_classifier
+    assert blended.evaluate(digits()[1])["accuracy"] > 0.5
+    again = deelbo.load(tmp_path / "0.7", network())
+    x = torch.stack([x for x, _ in digits()[1]][:20])
+    torch.testing.assert_close(again.predict(x), blended.predict(x))
+
+
+@pytest.mark.parametrize(
+    ("number", "settings", "expected"),
+    [
+        (42, {}, BLEND),
+        (12, {}, 1.0),
+        (12, {"pairs": False}, BLEND),
+        (42, {"blend": 1.0}, 1.0),
+        (42, {"blend": 0.3}, 0.3),
+        (42, {"method": "elbo"}, 1.0),
+    ],
+    ids=["more texts", "few texts have pairs", "not by pairs", "not wanted", "given", "another method"],
+)
+def test_a_sentence_encoder_is_blended_by_default(number, settings, expected):
+    result, notes = finetuned_texts(number, **settings)
+    assert result.settings.blend == expected
+    assert (result.settings.learning_rates == LEARNING_RATES) is not bool(result.settings.pairs)
+    assert sum("60% of the way" in note for note in notes) == (expected == BLEND)
+
+
+def test_a_network_of_another_kind_is_not_blended_by_default():
+    assert quick().settings.blend == 1
+
+
+def test_what_cannot_be_blended_is_refused():
+    for share in (0.0, 1.5, -0.1):
+        with pytest.raises(ValueError, match=f"blend={share} is out of range"):
+            deelbo.Settings(blend=share)
+    with pytest.raises(ValueError, match=r"blend=0\.5 is only for method=de-elbo or elbo"):
+        deelbo.Settings(method="map", blend=0.5, prior_variances={"backbone": 1, "head": 1})
+    numbers = TensorDataset(torch.randn(8, 64), torch.randn(8, 10))
+    with pytest.raises(ValueError, match=r"blend=0\.5 needs classes; the task is regression"):
+        deelbo.finetune(network(), numbers, head="4", blend=0.5, steps=2, device="cpu")
+    ends_with_softmax = nn.Sequential(*network(), nn.LogSoftmax(1))
+    with pytest.raises(ValueError, match=r"blend=0\.5 needs a network that ends with a linear layer"):
+        deelbo.finetune(ends_with_softmax, digits()[0], head="4", blend=0.5, steps=2, device="cpu", head_start="random")
