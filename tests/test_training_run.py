@@ -13,7 +13,8 @@ SETTINGS = {name: value for name, value in FAST.items() if name != "device"}
 
 def test_it_is_what_finetune_does():
     data = digits()[0]
-    run = TrainingRun(network(), TrainingSets(data, data), Settings(**SETTINGS), Execution("cpu"), head="4")
+    settings = Settings(**SETTINGS).decided(encoder=False, number=len(data), num_classes=10)
+    run = TrainingRun(network(), TrainingSets(data, data), settings, Execution("cpu"), head="4")
     result, called = run.train(), quick()
     assert result.objective == called.objective
     assert all(torch.equal(a, b) for a, b in zip(result.model.parameters(), called.model.parameters(), strict=True))

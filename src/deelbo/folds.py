@@ -158,7 +158,7 @@ class FoldRuns:
     def _settings(self) -> Settings:
         settings, rate = self.result.settings, self.result.learning_rate
         steps = settings.steps if self.steps is None else self.steps
-        return replace(settings, learning_rates=(rate,), lr_search="grid", steps=steps)
+        return replace(settings, learning_rates=(rate,), lr_search="grid", steps=steps, blend=self.result.blend)
 
     def _announce(self) -> None:
         size, steps = min(self._settings.batch_size, self.sets.number), self._settings.steps

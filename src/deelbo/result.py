@@ -22,6 +22,7 @@ from deelbo.posteriors import DiagonalPosterior, GaussianPosterior, IsotropicPos
 from deelbo.run_folder import RunFolder
 from deelbo.training.batches import in_order, labels_of, to_device
 from deelbo.training.calibration import Calibration
+from deelbo.training.method import METHODS
 from deelbo.training.predictions import predict
 from deelbo.training.settings import Settings, plain_variances
 
@@ -86,6 +87,11 @@ class Result:
         return None if self.scale is None else IsotropicPosterior(self.model, init_scale=self.scale, seed=0)
 
     @property
+    def blend(self) -> float:
+        """How far the network lies on the line from its pretrained (0) to its trained weights (1)."""
+        return self.learned.get("blend", 1.0)
+
+    @property
     def names(self) -> list[str] | None:
         """Names of the classes, labels or numbers that are predicted, where they are known."""
         return self.reader.targets.names if self.reader else None
@@ -135,7 +141,8 @@ class Result:
     @property
     def fitted_classifier(self) -> bool:
         """Whether the classifier was fitted to given features at the end, and not only trained by steps."""
-        return self.settings.fits_classifier
+        settings = self.settings
+        return not METHODS[settings.method].trains or bool(settings.pairs) or self.blend != 1
 
     def tempered(self, prediction: Any, temperature: float | None = None) -> Any:
         """Return raw predictions as a temperature makes them; the run's own if None.

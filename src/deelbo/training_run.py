@@ -37,7 +37,7 @@ from deelbo.training.pairs import Pairs
 from deelbo.training.pipeline import StepBatches
 from deelbo.training.search import MemoryStore, Search, Store
 from deelbo.training.sets import TrainingSets
-from deelbo.training.settings import Settings
+from deelbo.training.settings import BLEND, Settings
 from deelbo.training.start import MOST_EXAMPLES, Start, Starter
 from deelbo.training.time_budget import Plan, Work
 
@@ -48,6 +48,10 @@ PAIRED = (
 BLENDED = (
     "a sentence encoder: the network ends {share:.0%} of the way from its pretrained to its trained weights, with a "
     "classifier that is fitted there; blend=1 keeps the trained weights"
+)
+NOT_BLENDED = (
+    "a sentence encoder: the network keeps its trained weights, since {share:.0%} of the way from its pretrained "
+    "weights it predicts fewer of its training texts"
 )
 NEAR_CHANCE = 0.97  # of the loss of guessing
 DOUBTFUL = (
@@ -64,7 +68,7 @@ OTHER_NUMBER = (
 def decide(
     settings: Settings, network: nn.Module, number: int, num_outputs: int, listener: events.Listener = events.ignore
 ) -> Settings:
-    """Return settings that say how this network is trained best, and tell the user what was decided here.
+    """Return settings that say how this network is trained best, and tell the user if that is by pairs.
 
     Args:
         settings: Settings of the run.
@@ -76,8 +80,6 @@ def decide(
     decided = settings.decided(isinstance(unwrap(network), SentenceClassifier), number, num_outputs)
     if decided.pairs and settings.pairs is None:
         listener(events.Note(PAIRED))
-    if decided.blend != 1 and settings.blend is None:
-        listener(events.Note(BLENDED.format(share=decided.blend)))
     return decided
 
 
@@ -94,7 +96,7 @@ class TrainingRun:
     Args:
         network: The network with its pretrained weights.
         sets: Training examples.
-        settings: Settings of the run.
+        settings: Settings of the run, as `decide` returns them.
         execution: Device, precision, tracker and interval of checkpoints.
         head: Name of the classifier; found automatically in most networks if None.
         folder: Folder of the run, already checked and locked; None to keep everything in memory.
@@ -335,16 +337,26 @@ class TrainingRun:
             raise
         winner = make_candidate(rate)
         winner.restore(state)
-        if fitted is not None and self.settings.blend not in (None, 1.0):
-            winner.blend(initial, self.settings.blend, fitted)
+        share = 1.0 if fitted is None else self._blend(winner, initial, fitted)
         copy_from_first(network.buffers())  # each process has its own running averages of batch normalisation
         for remark in winner.likelihood.remarks():
             warnings.warn(remark, stacklevel=6)
-        result = self._result(winner, search.values, self._notes(store))
+        result = self._result(winner, share, search.values, self._notes(store))
+        if self.calibrated and not result.fitted_classifier:  # one that was fitted to given features needs none
+            result.calibration = self._calibration(network, winner.likelihood)
         accelerator.wait_for_everyone()
         if self.folder is not None and writes:
             result.write(self.folder, self.about)
         return result
+
+    def _blend(self, winner: Candidate, initial: Mapping[str, Tensor], fitted: Pairs) -> float:
+        """Take the network back towards its pretrained weights, if it is to be; return how far from them it lies."""
+        if self.settings.blend == 1:
+            return 1.0
+        share = winner.blend(initial, self.settings.blend, fitted)
+        if self.settings.blend is None:
+            self.listener(events.Note((NOT_BLENDED if share == 1 else BLENDED).format(share=BLEND)))
+        return share
 
     def _notes(self, store: Store) -> list[dict[str, Any]]:
         """Return what the states of the candidates say beside their tensors."""
@@ -367,8 +379,10 @@ class TrainingRun:
             objective_examples=None if self._plan is None else self._plan.objective_examples,
         )
 
-    def _result(self, winner: Candidate, values: dict[int, dict[float, float]], notes: list[dict[str, Any]]) -> Result:
-        """Sum up a search: its best candidate, and the histories of all."""
+    def _result(
+        self, winner: Candidate, share: float, values: dict[int, dict[float, float]], notes: list[dict[str, Any]]
+    ) -> Result:
+        """Sum up a search: its best candidate and where it lies after a blend, and the histories of all."""
         network, method = unwrap(winner.network), winner.method
         return Result(
             model=network.eval(),
@@ -378,7 +392,7 @@ class TrainingRun:
             objective=values[self.settings.steps][winner.learning_rate],
             objective_scale=method.objective_scale,
             prior_variances=method.prior.variances,
-            learned=_beside_variances({**winner.likelihood.learned(), **method.learned()}),
+            learned=_beside_variances({**winner.likelihood.learned(), **method.learned(), "blend": share}),
             history=[row for note in notes for row in note["history"]],
             values=values,
             num_data=self.sets.number,
@@ -387,17 +401,11 @@ class TrainingRun:
             reader=self.reader,
             start=self._start.as_dict(),
             plan=None if self._plan is None else self._plan.as_dict(),
-            calibration=self._calibration(network, winner.likelihood),
             scales=method.posterior.scales if isinstance(method.posterior, DiagonalPosterior) else None,
         )
 
     def _calibration(self, network: nn.Module, likelihood: Likelihood) -> Calibration:
-        """Return the calibration on the training set.
-
-        A classifier that was fitted to given features needs none.
-        """
-        if not self.calibrated or self.settings.fits_classifier:
-            return Calibration()
+        """Return the calibration on the training set."""
         begin = time.perf_counter()
         with own_randomness(self._accelerator.device):
             found = outputs_of(network, self.sets.plain, self.settings.batch_size, self._accelerator.autocast)

@@ -23,7 +23,7 @@ def test_weights_are_on_the_line_and_the_classifier_is_fitted_there():
     for _ in running.advance(20):
         pass
     trained = copy.deepcopy(running.network.state_dict())
-    running.blend(initial, 0.25, Pairs(running.network[3]))
+    assert running.blend(initial, 0.25, Pairs(running.network[3])) == 0.25
     for name, weight in running.network[:3].named_parameters():
         expected = 0.75 * initial[name] + 0.25 * trained[name]
         torch.testing.assert_close(weight.detach(), expected)
@@ -35,6 +35,29 @@ def test_weights_are_on_the_line_and_the_classifier_is_fitted_there():
         features = running.network[:3](x)
     Pairs(layer).fit_classifier(features, y, Categorical())
     torch.testing.assert_close(running.network[3].weight, layer.weight, rtol=1e-3, atol=1e-4)
+
+
+def test_a_blend_that_unlearns_training_examples_is_undone_unless_it_was_asked_for():
+    running = candidate()
+    for _ in running.advance(20):
+        pass
+    running.objective(final=True)
+    trained = copy.deepcopy(running.network.state_dict())
+    initial = {name: value * (-BLEND / (1 - BLEND)) for name, value in trained.items()}  # all features vanish between
+    pairs = Pairs(running.network[3])
+    assert running.blend(initial, None, pairs) == 1
+    for name, value in running.network.state_dict().items():
+        assert torch.equal(value, trained[name])
+    assert running.blend(initial, BLEND, pairs) == BLEND
+    assert running.network[0].weight.abs().max() < 1e-6
+
+
+def test_the_usual_blend_stays_where_nothing_is_unlearned():
+    running = candidate()
+    for _ in running.advance(20):
+        pass
+    trained = copy.deepcopy(running.network.state_dict())
+    assert running.blend(trained, None, Pairs(running.network[3])) == BLEND  # a line of one point
 
 
 def test_batch_statistics_are_those_of_the_blended_network():
@@ -78,13 +101,13 @@ def test_a_run_is_the_same_until_its_end(tmp_path):
 )
 def test_a_sentence_encoder_is_blended_by_default(number, settings, expected):
     result, notes = finetuned_texts(number, **settings)
-    assert result.settings.blend == expected
+    assert result.blend == expected
     assert (result.settings.learning_rates == LEARNING_RATES) is not bool(result.settings.pairs)
     assert sum("60% of the way" in note for note in notes) == (expected == BLEND)
 
 
 def test_a_network_of_another_kind_is_not_blended_by_default():
-    assert quick().settings.blend == 1
+    assert quick().blend == 1
 
 
 def test_what_cannot_be_blended_is_refused():

@@ -211,6 +211,8 @@ def _show(result: Result, metrics: Metrics | None, out: Path, seconds: float) ->
 def _of_training(result: Result) -> list[tuple[str, str]]:
     rows = [("learning rate", f"{result.learning_rate:g}")]
     rows += [(f"prior variance, {name}", f"{variance:.3g}") for name, variance in result.prior_variances.items()]
+    if result.blend != 1:
+        rows.append(("blend", f"{result.blend:.0%} of the way from the pretrained to the trained weights"))
     for name, title in {**result.likelihood.learned_titles, **_titles(result)}.items():
         rows.append((title, f"{result.learned[name]:.3g}"))
     speed = result.speed

@@ -30,7 +30,7 @@ from deelbo.training.batches import (
 from deelbo.training.method import Method
 from deelbo.training.pairs import Pairs, class_mean_logits, pair_loss
 from deelbo.training.pipeline import StepBatches
-from deelbo.training.settings import Settings
+from deelbo.training.settings import BLEND, Settings
 from deelbo.training.start import MOST_EXAMPLES
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 State = tuple[dict[str, Tensor], dict[str, Any]]
 
+UNLEARNED = 0.01  # share of training examples; a blend that predicts fewer rightly has gone too far back
 READING = 20  # steps after which the loss is read, on devices other than the CPU
 EARLY_EXAMPLES, EARLY_SAMPLES = 500, 1  # enough to tell learning rates apart; see docs/results.md
 
@@ -247,35 +248,55 @@ class Candidate:
         return value if math.isfinite(value) else -math.inf
 
     @torch.no_grad()
-    def blend(self, initial: Mapping[str, Tensor], share: float, pairs: Pairs) -> None:
-        """Take the weights back towards those before training, and fit the classifier anew.
+    def blend(self, initial: Mapping[str, Tensor], share: float | None, pairs: Pairs) -> float:
+        """Take the weights back towards those before training, and fit the classifier to the features there.
 
         Args:
             initial: State of the network before training.
-            share: How far on the line from the initial (0) to the trained weights (1) the network ends.
+            share: How far on the line from the initial (0) to the trained weights (1) the network ends; None for the
+                usual way, unless that unlearns training examples.
             pairs: Has the classifier.
+
+        Returns:
+            The share; 1 if the trained weights were kept.
         """
-        for name, weight in trainable(unwrap(self.network)).items():
-            weight.copy_(torch.lerp(initial[name].to(weight), weight, share))
+        network = unwrap(self.network)
+        trained = {name: value.clone() for name, value in network.state_dict().items()}
+        right = self._agreed(pairs.accuracy(*self._features_of_examples(pairs)))
+        for name, weight in trainable(network).items():
+            weight.copy_(torch.lerp(initial[name].to(weight), weight, BLEND if share is None else share))
         self._refresh_batch_norm(self._some_examples())
-        self._fit_classifier(pairs)
+        if self._agreed(self._fit_classifier(pairs)) < right - UNLEARNED and share is None:
+            network.load_state_dict(trained)
+            return 1.0
+        return BLEND if share is None else share
 
     def _some_examples(self) -> list[int]:
         order = torch.randperm(self.num_data, generator=torch.Generator().manual_seed(mix(self.settings.seed, 2)))
         return sorted(order[:MOST_EXAMPLES].tolist())
 
     @torch.no_grad()
-    def _fit_classifier(self, pairs: Pairs) -> None:
-        """Fit the classifier to the features of some examples at the mean weights; all processes get the same one."""
+    def _fit_classifier(self, pairs: Pairs) -> float:
+        """Fit the classifier to the features of some examples; all processes get the same one.
+
+        Returns:
+            Share of these examples that it predicts rightly.
+        """
+        features, labels = self._features_of_examples(pairs)
+        with torch.enable_grad():
+            pairs.fit_classifier(features, labels, self.likelihood)
+        copy_from_first(pairs.layer.parameters())
+        return pairs.accuracy(features, labels)
+
+    def _features_of_examples(self, pairs: Pairs) -> tuple[Tensor, Tensor]:
+        """Return the features of some examples at the mean weights, and their labels."""
         features, targets = [], []
         for inputs, labels in self._plain_batches(self._some_examples()):
             with eval_mode(self.network), self.accelerator.autocast(), pairs.features() as found:
                 network_output(self.network, inputs)
             features.append(found[0])
             targets.append(labels)
-        with torch.enable_grad():
-            pairs.fit_classifier(torch.cat(features), torch.cat(targets), self.likelihood)
-        copy_from_first(pairs.layer.parameters())
+        return torch.cat(features), torch.cat(targets)
 
     def _end_epoch(self) -> None:
         if self.diverged:

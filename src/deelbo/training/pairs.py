@@ -119,3 +119,14 @@ class Pairs:
             layer.weight.copy_(fitted.weight / size)
             if layer.bias is not None:
                 layer.bias.copy_(fitted.bias)
+
+    def accuracy(self, features: Tensor, labels: Tensor) -> float:
+        """Return the share of given examples that the classifier predicts rightly.
+
+        Args:
+            features: Features of the examples, [examples, features].
+            labels: Their classes; those that are ignored are left out.
+        """
+        known = labels != IGNORED
+        predicted = self.layer(features[known].to(self.layer.weight)).argmax(1)
+        return float((predicted == labels[known]).double().mean())

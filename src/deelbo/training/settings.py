@@ -73,7 +73,8 @@ class Settings:
             rate, 0.01, unless others are given.
         blend: How far the finished network lies on the line from the pretrained (0) to the trained weights (1); the
             classifier is fitted anew there. 1 keeps the trained network as it is; None for 0.6 where that was found to
-            be better, which is for "de-elbo" with a sentence encoder and without pairs, and 1 otherwise.
+            be better, which is for "de-elbo" with a sentence encoder and without pairs, if it still predicts its
+            training texts; 1 otherwise.
         seed: Seed of everything random.
 
     Raises:
@@ -189,13 +190,10 @@ class Settings:
         """Return the recipe by which the prior of these settings is made for a network."""
         return make_recipe(self.prior, self.rank, self.diagonal)
 
-    @property
-    def fits_classifier(self) -> bool:
-        """Whether the classifier is fitted to given features at the end, and not only trained by steps."""
-        return not METHODS[self.method].trains or bool(self.pairs) or self.blend not in (None, 1.0)
-
     def decided(self, encoder: bool, number: int, num_classes: int) -> Settings:
-        """Return settings that say whether pairs are trained, and where the network ends; equal ones if these do.
+        """Return settings that say whether pairs are trained, and whether the end is a blend; equal ones if these do.
+
+        A blend that stays None is decided at the end of training.
 
         Args:
             encoder: Whether the network is a sentence encoder.
@@ -207,8 +205,8 @@ class Settings:
             least, most = FEW_PER_CLASS
             pairs = encoder and least <= number / num_classes <= most
             rates = PAIR_RATES if pairs and rates == LEARNING_RATES else rates
-        if blend is None:
-            blend = BLEND if encoder and not pairs else 1.0
+        if pairs or not encoder:
+            blend = 1.0 if blend is None else blend
         return dataclasses.replace(self, pairs=pairs, blend=blend, learning_rates=rates)
 
     def as_dict(self) -> dict[str, Any]:
