@@ -32,7 +32,7 @@ from deelbo.metrics.base import METRICS, metrics_of
 from deelbo.result import Result
 from deelbo.training.batches import in_order, labels_of, network_output
 from deelbo.training.calibration import SPREAD, free_factor, held_out_calibration
-from deelbo.training.pairs import Pairs
+from deelbo.training.last_layer import LastLayer
 from deelbo.training.probe import fit_layer
 from deelbo.training.ridge import effective_dimension, fit_ridge
 from deelbo.training.sets import TrainingSets
@@ -286,10 +286,10 @@ def new_classifiers(seen: dict[str, Tensor]) -> Contenders:
     found: Contenders = {
         "new classifier, scikit-learn's default (SetFit's)": (torch.from_numpy(usual.predict_log_proba(tested)), None)
     }
-    pairs = Pairs(nn.Linear(features.shape[1], classes, dtype=torch.float64))
-    pairs.fit_classifier(features, y, Categorical())
+    last = LastLayer(nn.Linear(features.shape[1], classes, dtype=torch.float64))
+    last.fit(features, y, Categorical())
     with torch.no_grad():
-        found["new classifier, penalty on its margin (as after pairs)"] = pairs.layer(tested).log_softmax(1), None
+        found["new classifier, penalty on its margin (as after pairs)"] = last.layer(tested).log_softmax(1), None
     # The free temperature's penalty, (gamma / N) |W|^2 / (2 |V|^2) beside the mean NLL, for weights in all directions.
     determined = len(y) * Start(dimension=dimension(seen["frozen"])).pull(len(y))
     variance = float(seen["V"].double().square().sum()) / determined

@@ -32,7 +32,7 @@ from deelbo.result import Result
 from deelbo.specs import DataSpec, ModelSpec
 from deelbo.training.batches import in_order, network_output
 from deelbo.training.calibration import Calibration
-from deelbo.training.pairs import Pairs
+from deelbo.training.last_layer import LastLayer
 
 WAYS = {"classes": (False, 0.03), "pairs": (True, 0.01)}  # whether by pairs, and the rate
 MOST = 1000  # rows to compare on
@@ -62,13 +62,12 @@ def take_back(result: Result, initial: State, trained: State, share: float, trai
     result.model.load_state_dict({**trained, **blended})
     layer = result.model.get_submodule(result.start["classifier"])
     assert isinstance(layer, nn.Linear)
-    pairs, labels = Pairs(layer), []
-    with eval_mode(result.model), torch.autocast("cpu", torch.bfloat16), pairs.features() as found:
+    last, labels = LastLayer(layer), []
+    with eval_mode(result.model), torch.autocast("cpu", torch.bfloat16), last.features() as found:
         for inputs, targets in in_order(train, 32, torch.device("cpu")):
             network_output(result.model, inputs)
             labels.append(targets)
-    with torch.enable_grad():
-        pairs.fit_classifier(torch.cat(found), torch.cat(labels), Categorical())
+    last.fit(torch.cat(found), torch.cat(labels), Categorical())
     result.calibration = Calibration()
 
 

@@ -40,7 +40,8 @@ SEEDS = (1001, 2001, 3001)
 STEPS = {"steps": 200, "batch_size": 32, "likelihood": "categorical"}
 RATES = (0.03, 0.01, 0.003)
 GRID = {"learning_rates": (0.03, 0.01), "strengths": (0.01, 0.0001)}  # reduced: 8 runs and a final one
-HEADING = "| | accuracy, % | NLL | ECE, % | time | rates |\n| --- | --- | --- | --- | --- | --- |"
+COLUMNS = ("accuracy, %", "NLL", "ECE, %", "NLL, calibrated", "ECE, calibrated, %", "time", "rates")
+HEADING = f"| | {' | '.join(COLUMNS)} |\n|{' --- |' * (len(COLUMNS) + 1)}"
 GRID_CELLS = ("digits10", "cifar10", "cifar100", "trec10")
 
 
@@ -199,7 +200,8 @@ def run(found: Comparison, out: Path, jobs: int) -> None:
 def show(title: str, rows: list[dict[str, Any]]) -> str:
     """Return a line of a table: mean and standard error over the training sets."""
     columns = []
-    for name, factor in (("accuracy", 100), ("nll", 1), ("ece", 100)):
+    metrics = {"accuracy": 100, "nll": 1, "ece": 100, "calibrated_nll": 1, "calibrated_ece": 100}
+    for name, factor in metrics.items():
         values = [factor * row[name] for row in rows]
         error = statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else math.nan
         digits = 1 if factor == 100 else 2

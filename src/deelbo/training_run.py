@@ -29,11 +29,12 @@ from deelbo.run_folder import RunFolder
 from deelbo.run_timing import Timing
 from deelbo.training.batch_norm import batch_norm_layers, has_statistics
 from deelbo.training.batches import Inputs, even_parts, fetch, labels_of, to_device
+from deelbo.training.blend import blend
 from deelbo.training.calibration import Calibration, outputs_of, training_set_calibration
 from deelbo.training.device import Execution
+from deelbo.training.last_layer import LastLayer
 from deelbo.training.loop import Candidate
 from deelbo.training.method import METHODS, Method, MethodInputs
-from deelbo.training.pairs import Pairs
 from deelbo.training.pipeline import StepBatches
 from deelbo.training.search import MemoryStore, Search, Store
 from deelbo.training.sets import TrainingSets
@@ -312,15 +313,15 @@ class TrainingRun:
 
     def _search(self, network: nn.Module, initial: dict[str, Tensor]) -> Result:
         accelerator = self._accelerator
-        fitted = None
+        last_layer = None
         if self._start.classifier:
             layer = network.get_submodule(self._start.classifier)
             assert isinstance(layer, nn.Linear)
-            fitted = Pairs(layer)
+            last_layer = LastLayer(layer)
 
         def make_candidate(rate: float) -> Candidate:
             network.load_state_dict(initial)
-            return self._candidate(rate, self._start.batch_norm, fitted if self.settings.pairs else None)
+            return self._candidate(rate, self._start.batch_norm, last_layer)
 
         writes = accelerator.is_main_process
         store: Store = MemoryStore() if self.folder is None else self.folder.checkpoints(writes)
@@ -337,7 +338,7 @@ class TrainingRun:
             raise
         winner = make_candidate(rate)
         winner.restore(state)
-        share = 1.0 if fitted is None else self._blend(winner, initial, fitted)
+        share = self._blend(winner, initial)
         copy_from_first(network.buffers())  # each process has its own running averages of batch normalisation
         for remark in winner.likelihood.remarks():
             warnings.warn(remark, stacklevel=6)
@@ -349,11 +350,11 @@ class TrainingRun:
             result.write(self.folder, self.about)
         return result
 
-    def _blend(self, winner: Candidate, initial: Mapping[str, Tensor], fitted: Pairs) -> float:
+    def _blend(self, winner: Candidate, initial: Mapping[str, Tensor]) -> float:
         """Take the network back towards its pretrained weights, if it is to be; return how far from them it lies."""
         if self.settings.blend == 1:
             return 1.0
-        share = winner.blend(initial, self.settings.blend, fitted)
+        share = blend(winner, initial, self.settings.blend)
         if self.settings.blend is None:
             self.listener(events.Note((NOT_BLENDED if share == 1 else BLENDED).format(share=BLEND)))
         return share
@@ -362,7 +363,7 @@ class TrainingRun:
         """Return what the states of the candidates say beside their tensors."""
         return [stored[1] for rate in self.settings.learning_rates if (stored := store.get(rate)) is not None]
 
-    def _candidate(self, rate: float, batch_norm: str, pairs: Pairs | None = None) -> Candidate:
+    def _candidate(self, rate: float, batch_norm: str, last_layer: LastLayer | None = None) -> Candidate:
         """Return the candidate of a learning rate for the network as it is."""
         likelihood = copy.deepcopy(self._likelihood)
         return Candidate(
@@ -375,7 +376,7 @@ class TrainingRun:
             settings=self.settings,
             accelerator=self._accelerator,
             batch_norm=batch_norm,
-            pairs=pairs,
+            last_layer=last_layer,
             objective_examples=None if self._plan is None else self._plan.objective_examples,
         )
 

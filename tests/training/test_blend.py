@@ -9,21 +9,28 @@ from torch.utils.data import TensorDataset
 
 import deelbo
 from deelbo.likelihoods import Categorical
-from deelbo.training.pairs import Pairs
+from deelbo.training.blend import blend
+from deelbo.training.last_layer import LastLayer
 from deelbo.training.settings import BLEND, LEARNING_RATES
 from shared.candidates import candidate
 from shared.digits import digits, network, quick
 from shared.sentences import finetuned_texts
 
 
-def test_weights_are_on_the_line_and_the_classifier_is_fitted_there():
+def with_last_layer():
     running = candidate()
+    running.last_layer = LastLayer(running.network[3])
+    return running
+
+
+def test_weights_are_on_the_line_and_the_classifier_is_fitted_there():
+    running = with_last_layer()
     running.batch_norm = "frozen"  # so that the statistics stay
     initial = copy.deepcopy(running.network.state_dict())
     for _ in running.advance(20):
         pass
     trained = copy.deepcopy(running.network.state_dict())
-    assert running.blend(initial, 0.25, Pairs(running.network[3])) == 0.25
+    assert blend(running, initial, 0.25) == 0.25
     for name, weight in running.network[:3].named_parameters():
         expected = 0.75 * initial[name] + 0.25 * trained[name]
         torch.testing.assert_close(weight.detach(), expected)
@@ -33,41 +40,40 @@ def test_weights_are_on_the_line_and_the_classifier_is_fitted_there():
     running.network.eval()
     with torch.no_grad():
         features = running.network[:3](x)
-    Pairs(layer).fit_classifier(features, y, Categorical())
+    LastLayer(layer).fit(features, y, Categorical())
     torch.testing.assert_close(running.network[3].weight, layer.weight, rtol=1e-3, atol=1e-4)
 
 
 def test_a_blend_that_unlearns_training_examples_is_undone_unless_it_was_asked_for():
-    running = candidate()
+    running = with_last_layer()
     for _ in running.advance(20):
         pass
     running.objective(final=True)
     trained = copy.deepcopy(running.network.state_dict())
     initial = {name: value * (-BLEND / (1 - BLEND)) for name, value in trained.items()}  # all features vanish between
-    pairs = Pairs(running.network[3])
-    assert running.blend(initial, None, pairs) == 1
+    assert blend(running, initial, None) == 1
     for name, value in running.network.state_dict().items():
         assert torch.equal(value, trained[name])
-    assert running.blend(initial, BLEND, pairs) == BLEND
+    assert blend(running, initial, BLEND) == BLEND
     assert running.network[0].weight.abs().max() < 1e-6
 
 
 def test_the_usual_blend_stays_where_nothing_is_unlearned():
-    running = candidate()
+    running = with_last_layer()
     for _ in running.advance(20):
         pass
     trained = copy.deepcopy(running.network.state_dict())
-    assert running.blend(trained, None, Pairs(running.network[3])) == BLEND  # a line of one point
+    assert blend(running, trained, None) == BLEND  # a line of one point
 
 
 def test_batch_statistics_are_those_of_the_blended_network():
-    running = candidate()
+    running = with_last_layer()
     running.batch_norm = "batch"
     initial = copy.deepcopy(running.network.state_dict())
     for _ in running.advance(20):
         pass
     running.objective(final=True)
-    running.blend(initial, 0.5, Pairs(running.network[3]))
+    blend(running, initial, 0.5)
     blended = {name: buffer.clone() for name, buffer in running.network.named_buffers()}
     running._refresh_batch_norm(running._some_examples())
     for name, buffer in running.network.named_buffers():

@@ -2,11 +2,8 @@
 
 import math
 
-import numpy as np
 import pytest
 import torch
-from sklearn.datasets import load_digits
-from sklearn.linear_model import LogisticRegression
 from torch import nn
 from torch.nn.functional import cosine_similarity
 
@@ -14,7 +11,8 @@ import deelbo
 from deelbo.likelihoods import Categorical
 from deelbo.likelihoods.categorical import IGNORED
 from deelbo.training.batches import even_parts
-from deelbo.training.pairs import MARGIN, SHARPNESS, Pairs, class_mean_logits, pair_loss
+from deelbo.training.last_layer import LastLayer
+from deelbo.training.pairs import SHARPNESS, class_mean_logits, pair_loss
 from deelbo.training.settings import PAIR_RATES
 from shared.candidates import candidate
 from shared.digits import digits, network, quick
@@ -67,35 +65,9 @@ def test_an_example_is_told_by_the_class_means_of_the_others(labels):
             assert logits[i, c].item() == pytest.approx(SHARPNESS * expected.item(), abs=1e-6)
 
 
-@pytest.mark.parametrize("size", [0.1, 30.0])
-def test_the_classifier_is_scikit_learns(size):
-    """Whatever the size of the features, which the penalty takes out."""
-    x, y = load_digits(return_X_y=True)
-    features, labels = size * torch.tensor(x[:80]), torch.tensor(y[:80])
-    layer = nn.Linear(64, 10, dtype=torch.float64)
-    Pairs(layer).fit_classifier(features, labels, Categorical())
-    unit = (features / features.var(0, correction=0).sum().sqrt()).numpy()
-    theirs = LogisticRegression(C=MARGIN**2 * 9**2 / (10 * 80), max_iter=10_000, tol=1e-10).fit(unit, labels)
-    np.testing.assert_allclose(layer(features).detach().softmax(1).numpy(), theirs.predict_proba(unit), atol=1e-5)
-
-
-@pytest.mark.parametrize("classes", [2, 3, 7])
-@pytest.mark.parametrize("copies", [1, 20])
-def test_the_penalty_is_one_on_the_margin_of_separated_classes(classes, copies):
-    """At the corners of a simplex: the margin m with the least log(1 + (C - 1) exp(-m)) + (m / 10)^2 / 2."""
-    features, labels = torch.eye(classes, dtype=torch.float64).repeat(copies, 1), torch.arange(classes).repeat(copies)
-    layer = nn.Linear(classes, classes, dtype=torch.float64)
-    Pairs(layer).fit_classifier(features, labels, Categorical())
-    logits = layer(features[:classes]).detach()
-    margins = torch.linspace(0, 20, 200_001, dtype=torch.float64)
-    losses = torch.log1p((classes - 1) * torch.exp(-margins)) + (margins / MARGIN).square() / 2
-    expected = margins[losses.argmin()].item()
-    assert (logits[0, 0] - logits[0, 1]).item() == pytest.approx(expected, abs=2e-3)
-
-
 def with_pairs(**options):
-    running = candidate(**options)
-    running.pairs = Pairs(running.network[3])
+    running = candidate(pairs=True, **options)
+    running.last_layer = LastLayer(running.network[3])
     with torch.no_grad():
         running.network[3].weight.zero_()
     return running
@@ -135,7 +107,7 @@ def test_the_classifier_is_fitted_at_the_mean_weights():
     layer = nn.Linear(32, 10)
     with torch.no_grad():
         features = running.network[:3](x)
-    Pairs(layer).fit_classifier(features, y, Categorical())
+    LastLayer(layer).fit(features, y, Categorical())
     torch.testing.assert_close(running.network[3].weight, layer.weight, rtol=1e-3, atol=1e-4)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
-from deelbo._modules import eval_mode, trainable, unwrap
+from deelbo._modules import eval_mode
 from deelbo._processes import copy_from_first
 from deelbo._seeds import mix
 from deelbo._weight_passes import scalar_dtype
@@ -27,10 +27,11 @@ from deelbo.training.batches import (
     network_output,
     steps_per_epoch,
 )
+from deelbo.training.last_layer import LastLayer
 from deelbo.training.method import Method
-from deelbo.training.pairs import Pairs, class_mean_logits, pair_loss
+from deelbo.training.pairs import class_mean_logits, pair_loss
 from deelbo.training.pipeline import StepBatches
-from deelbo.training.settings import BLEND, Settings
+from deelbo.training.settings import Settings
 from deelbo.training.start import MOST_EXAMPLES
 
 if TYPE_CHECKING:
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
 
 State = tuple[dict[str, Tensor], dict[str, Any]]
 
-UNLEARNED = 0.01  # share of training examples; a blend that predicts fewer rightly has gone too far back
 READING = 20  # steps after which the loss is read, on devices other than the CPU
 EARLY_EXAMPLES, EARLY_SAMPLES = 500, 1  # enough to tell learning rates apart; see docs/results.md
 
@@ -59,8 +59,7 @@ class Candidate:
         settings: Settings of the run.
         accelerator: Accelerate's object for device, precision and processes.
         batch_norm: How batch normalisation is treated: "frozen", "batch" or "running".
-        pairs: Trains by pairs of examples, and fits the classifier after the last step; None to train all weights with
-            the classifier.
+        last_layer: The classifier at the network's end, which the settings' pairs need; None if it is not used.
         objective_examples: Number of examples of the final estimate of the objective; all if None.
     """
 
@@ -76,10 +75,10 @@ class Candidate:
         settings: Settings,
         accelerator: Accelerator,
         batch_norm: str = "batch",
-        pairs: Pairs | None = None,
+        last_layer: LastLayer | None = None,
         objective_examples: int | None = None,
     ) -> None:
-        self.batch_norm, self.pairs, self.objective_examples = batch_norm, pairs, objective_examples
+        self.batch_norm, self.last_layer, self.objective_examples = batch_norm, last_layer, objective_examples
         self.network, self.method, self.likelihood = network, method, likelihood
         self.batches, self.plain_set = batches, plain_set
         self.learning_rate, self.settings, self.accelerator = learning_rate, settings, accelerator
@@ -126,7 +125,11 @@ class Candidate:
     @property
     def pairing(self) -> bool:
         """Whether the loss of the data is that of pairs: in some runs, until the classifier is fitted at their end."""
-        return self.pairs is not None and self.step < self.settings.steps
+        return self._by_pairs and self.step < self.settings.steps
+
+    @property
+    def _by_pairs(self) -> bool:
+        return bool(self.settings.pairs) and self.last_layer is not None
 
     def take_step(self) -> None:
         """Take one training step; `advance` does more: it ends with the schedule, and keeps the history."""
@@ -186,7 +189,7 @@ class Candidate:
 
     def _features(self) -> AbstractContextManager[list[Tensor]]:
         """Collect the features while pairs are trained, and nothing later."""
-        return self.pairs.features() if self.pairs is not None and self.pairing else nullcontext([])
+        return self._fitted_layer().features() if self.pairing else nullcontext([])
 
     def _unscale(self) -> None:
         self.accelerator.unscale_gradients(self.optimizer)  # undoes the scaling of the loss under float16
@@ -233,8 +236,8 @@ class Candidate:
         few = sorted(order[:EARLY_EXAMPLES].tolist())
         many = sorted(order[: self.objective_examples].tolist())
         samples = self.settings.samples if final else min(EARLY_SAMPLES, self.settings.samples)
-        if final and self.pairs is not None:
-            self._fit_classifier(self.pairs)
+        if final and self._by_pairs:
+            self.fit_last_layer()
         buffers = {name: b.clone() for name, b in self.network.named_buffers()}
 
         estimate = self.method.objective if final else self.method.optimistic_objective
@@ -247,52 +250,43 @@ class Candidate:
         self.clock["objective"] += time.perf_counter() - start
         return value if math.isfinite(value) else -math.inf
 
-    @torch.no_grad()
-    def blend(self, initial: Mapping[str, Tensor], share: float | None, pairs: Pairs) -> float:
-        """Take the weights back towards those before training, and fit the classifier to the features there.
+    # ---- the last layer, where it is fitted at the end ----
 
-        Args:
-            initial: State of the network before training.
-            share: How far on the line from the initial (0) to the trained weights (1) the network ends; None for the
-                usual way, unless that unlearns training examples.
-            pairs: Has the classifier.
+    def fit_last_layer(self) -> float:
+        """Fit the last layer to the features of some examples at the mean weights; all processes get the same one.
 
         Returns:
-            The share; 1 if the trained weights were kept.
+            Share of these examples that it predicts rightly.
         """
-        network = unwrap(self.network)
-        trained = {name: value.clone() for name, value in network.state_dict().items()}
-        right = self._agreed(pairs.accuracy(*self._features_of_examples(pairs)))
-        for name, weight in trainable(network).items():
-            weight.copy_(torch.lerp(initial[name].to(weight), weight, BLEND if share is None else share))
+        last = self._fitted_layer()
+        features, labels = self._features_of_examples()
+        last.fit(features, labels, self.likelihood)
+        copy_from_first(last.layer.parameters())
+        return self._agreed(last.accuracy(features, labels))
+
+    def share_right(self) -> float:
+        """Return the share of the same examples that the network predicts rightly as it is."""
+        return self._agreed(self._fitted_layer().accuracy(*self._features_of_examples()))
+
+    def refresh_batch_norm(self) -> None:
+        """Estimate batch-normalisation statistics anew on the same examples, where batches gave them in training."""
         self._refresh_batch_norm(self._some_examples())
-        if self._agreed(self._fit_classifier(pairs)) < right - UNLEARNED and share is None:
-            network.load_state_dict(trained)
-            return 1.0
-        return BLEND if share is None else share
+
+    def _fitted_layer(self) -> LastLayer:
+        if self.last_layer is None:
+            raise ValueError("the network does not end with a linear layer, so there is no classifier to fit")
+        return self.last_layer
 
     def _some_examples(self) -> list[int]:
         order = torch.randperm(self.num_data, generator=torch.Generator().manual_seed(mix(self.settings.seed, 2)))
         return sorted(order[:MOST_EXAMPLES].tolist())
 
     @torch.no_grad()
-    def _fit_classifier(self, pairs: Pairs) -> float:
-        """Fit the classifier to the features of some examples; all processes get the same one.
-
-        Returns:
-            Share of these examples that it predicts rightly.
-        """
-        features, labels = self._features_of_examples(pairs)
-        with torch.enable_grad():
-            pairs.fit_classifier(features, labels, self.likelihood)
-        copy_from_first(pairs.layer.parameters())
-        return pairs.accuracy(features, labels)
-
-    def _features_of_examples(self, pairs: Pairs) -> tuple[Tensor, Tensor]:
-        """Return the features of some examples at the mean weights, and their labels."""
-        features, targets = [], []
+    def _features_of_examples(self) -> tuple[Tensor, Tensor]:
+        """Return the last layer's inputs for some examples, and their labels."""
+        features, targets, last = [], [], self._fitted_layer()
         for inputs, labels in self._plain_batches(self._some_examples()):
-            with eval_mode(self.network), self.accelerator.autocast(), pairs.features() as found:
+            with eval_mode(self.network), self.accelerator.autocast(), last.features() as found:
                 network_output(self.network, inputs)
             features.append(found[0])
             targets.append(labels)

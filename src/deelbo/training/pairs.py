@@ -6,30 +6,18 @@ With cos_ij the cosine of the features of examples i and j of a batch, the loss 
 
 the loss that sentence encoders know from their own training, and by which SetFit fine-tunes them. It takes the place of
 the negative log-likelihood in the objective: weights are drawn, variances and scale are learned as in other runs. After
-the last step the classifier W is fitted to the features by logistic regression, with a penalty on its margin m,
-
-    mean NLL + (m / 10)^2 / 2 ,    m^2 = |W|^2 s^2 C / (C - 1)^2 ,
-
-where s^2 is the mean squared distance of the features from their mean. For features at the corners of a simplex, which
-is where pairs bring C classes, m is by how much the logit of the right class is above the others. As in DE-ELBO at
-kappa = D/N, the penalty does not depend on N. docs/choosing.md#pairs-before-classes has what was measured.
+the last step the classifier is fitted to the features (`last_layer.py`). docs/choosing.md#pairs-before-classes has what
+was measured.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
-
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
-from deelbo.likelihoods import Likelihood
 from deelbo.likelihoods.categorical import IGNORED
-from deelbo.training.probe import fit_layer
 
-MARGIN = 10.0  # by how much logits differ where the penalty is half a nat
 SHARPNESS = 10.0  # logits of a cosine of 1, where class means of a batch stand for a classifier
 
 
@@ -81,52 +69,3 @@ def class_mean_logits(features: Tensor, labels: Tensor, num_classes: int) -> Ten
     member = F.one_hot(labels.clamp(min=0), num_classes).to(unit) * known[:, None]
     others = (member.T @ unit)[None] - member[:, :, None] * unit[:, None]  # sums without the example itself
     return SHARPNESS * torch.einsum("nd,ncd->nc", unit, F.normalize(others, dim=2, eps=1e-6))
-
-
-@dataclass(frozen=True)
-class Pairs:
-    """Training by pairs of the features that a classifier gets.
-
-    Args:
-        layer: The classifier, a linear layer.
-    """
-
-    layer: nn.Linear
-
-    @contextmanager
-    def features(self) -> Iterator[list[Tensor]]:
-        """Collect the classifier's inputs, one tensor for each call of the network in the block."""
-        found: list[Tensor] = []
-        hook = self.layer.register_forward_pre_hook(lambda layer, inputs: found.append(inputs[0].float()))
-        try:
-            yield found
-        finally:
-            hook.remove()
-
-    def fit_classifier(self, features: Tensor, labels: Tensor, likelihood: Likelihood) -> None:
-        """Fit the classifier to given features.
-
-        Args:
-            features: Features of the training examples, [examples, features].
-            labels: Their classes.
-            likelihood: Likelihood of the classes.
-        """
-        layer, features, number = self.layer, features.double(), self.layer.out_features
-        size = (features - features.mean(0)).square().sum(1).mean().sqrt().clamp(min=1e-6)
-        strength = MARGIN**2 * max(1, number - 1) ** 2 / (number * len(features))
-        fitted = fit_layer(features / size, labels, likelihood, number, strength, bias=layer.bias is not None)
-        with torch.no_grad():
-            layer.weight.copy_(fitted.weight / size)
-            if layer.bias is not None:
-                layer.bias.copy_(fitted.bias)
-
-    def accuracy(self, features: Tensor, labels: Tensor) -> float:
-        """Return the share of given examples that the classifier predicts rightly.
-
-        Args:
-            features: Features of the examples, [examples, features].
-            labels: Their classes; those that are ignored are left out.
-        """
-        known = labels != IGNORED
-        predicted = self.layer(features[known].to(self.layer.weight)).argmax(1)
-        return float((predicted == labels[known]).double().mean())

@@ -1,0 +1,45 @@
+"""A network that ends between its pretrained and its trained weights (docs/choosing.md has what was measured).
+
+With the share b of the way, weights are (1 - b) * pretrained + b * trained, as in WiSE-FT (Wortsman et al. 2022), and
+the classifier is fitted to the features there. After some hundred steps on few examples all of them are fitted, long
+before the end of the way; the rest of it mostly unlearns what the pretrained network knew of others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from deelbo._modules import trainable, unwrap
+from deelbo.training.loop import Candidate
+from deelbo.training.settings import BLEND
+
+UNLEARNED = 0.01  # share of training examples; a blend that predicts so many fewer rightly has gone too far back
+
+
+@torch.no_grad()
+def blend(candidate: Candidate, initial: Mapping[str, Tensor], share: float | None) -> float:
+    """Take a trained network back towards its weights before training, and fit its classifier there.
+
+    Args:
+        candidate: The candidate that has trained the network; it knows the last layer.
+        initial: State of the network before training.
+        share: How far on the line from the initial (0) to the trained weights (1) the network ends; None for the usual
+            way, unless that unlearns training examples.
+
+    Returns:
+        The share; 1 if the trained weights were kept.
+    """
+    network = unwrap(candidate.network)
+    trained = {name: value.clone() for name, value in network.state_dict().items()}
+    right = candidate.share_right()
+    wanted = BLEND if share is None else share
+    for name, weight in trainable(network).items():
+        weight.copy_(torch.lerp(initial[name].to(weight), weight, wanted))
+    candidate.refresh_batch_norm()
+    if candidate.fit_last_layer() < right - UNLEARNED and share is None:
+        network.load_state_dict(trained)
+        return 1.0
+    return wanted

@@ -1,0 +1,75 @@
+r"""The classifier at a network's end, fitted to the features that training leaves: after pairs, and after a blend.
+
+It is a logistic regression with a penalty on its margin m: weights W have the least
+
+    mean NLL + (m / 10)^2 / 2 ,    m^2 = |W|^2 s^2 C / (C - 1)^2 ,
+
+where s^2 is the mean squared distance of the features from their mean. For features at the corners of a simplex, which
+is where pairs bring C classes, m is by how much the logit of the right class is above the others. As in DE-ELBO at
+kappa = D/N, the penalty does not depend on N. docs/choosing.md#pairs-before-classes has what was measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from deelbo.likelihoods import Likelihood
+from deelbo.likelihoods.categorical import IGNORED
+from deelbo.training.probe import fit_layer
+
+MARGIN = 10.0  # by how much logits differ where the penalty is half a nat
+
+
+@dataclass(frozen=True)
+class LastLayer:
+    """The classifier of a network, and the features that it gets.
+
+    Args:
+        layer: The classifier, a linear layer.
+    """
+
+    layer: nn.Linear
+
+    @contextmanager
+    def features(self) -> Iterator[list[Tensor]]:
+        """Collect the classifier's inputs, one tensor for each call of the network in the block."""
+        found: list[Tensor] = []
+        hook = self.layer.register_forward_pre_hook(lambda layer, inputs: found.append(inputs[0].float()))
+        try:
+            yield found
+        finally:
+            hook.remove()
+
+    def fit(self, features: Tensor, labels: Tensor, likelihood: Likelihood) -> None:
+        """Fit the classifier to given features.
+
+        Args:
+            features: Features of the training examples, [examples, features].
+            labels: Their classes.
+            likelihood: Likelihood of the classes.
+        """
+        layer, features, number = self.layer, features.double(), self.layer.out_features
+        size = (features - features.mean(0)).square().sum(1).mean().sqrt().clamp(min=1e-6)
+        strength = MARGIN**2 * max(1, number - 1) ** 2 / (number * len(features))
+        with torch.enable_grad():
+            fitted = fit_layer(features / size, labels, likelihood, number, strength, bias=layer.bias is not None)
+        with torch.no_grad():
+            layer.weight.copy_(fitted.weight / size)
+            if layer.bias is not None:
+                layer.bias.copy_(fitted.bias)
+
+    def accuracy(self, features: Tensor, labels: Tensor) -> float:
+        """Return the share of given examples that the classifier predicts rightly.
+
+        Args:
+            features: Features of the examples, [examples, features].
+            labels: Their classes; those that are ignored are left out.
+        """
+        known = labels != IGNORED
+        predicted = self.layer(features[known].to(self.layer.weight)).argmax(1)
+        return float((predicted == labels[known]).double().mean())
