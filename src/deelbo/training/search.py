@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Protocol
 
 from deelbo import events
+from deelbo._distributed import active
 from deelbo._files import read_tensors, write_tensors
 from deelbo._interrupt import DeferredInterrupt
 from deelbo._processes import any_process
@@ -142,6 +143,7 @@ class Search:
         self.settings, self.make_candidate, self.store = settings, make_candidate, store
         self.checkpoint_seconds, self.listener = checkpoint_seconds, listener
         self.values: dict[int, dict[float, float]] = {}  # objective by step of the rung and learning rate
+        self._group_interrupt: DeferredInterrupt | None = None
 
     def run(self) -> tuple[float, State]:
         """Return the best learning rate and the final state of its candidate.
@@ -149,6 +151,14 @@ class Search:
         Raises:
             AllDivergedError: If every candidate diverged.
         """
+        if not active():
+            return self._run()
+        with DeferredInterrupt(insistent=True) as self._group_interrupt:
+            found = self._run()
+        self._group_interrupt.deliver()
+        return found
+
+    def _run(self) -> tuple[float, State]:
         alive = list(self.settings.learning_rates)
         for rung in rungs(self.settings):
             values = self.values[rung.step] = {rate: self._reach(rate, rung) for rate in alive}
@@ -183,6 +193,7 @@ class Search:
             if not final:
                 self._cool(candidate, rung, before, values, interrupt)
         interrupt.deliver()  # a Ctrl-C after the last step; the next start repeats what was not saved
+        self._stop_together()
         self.listener(events.ObjectiveAwaited(rate, rung.step))
         value = candidate.objective(final)
         values[str(rung.step)] = value if value > -math.inf else None
@@ -192,8 +203,14 @@ class Search:
             candidate.clock = clock
         self._keep(candidate, values)
         candidate.accelerator.wait_for_everyone()  # the other processes read what one process wrote
+        self._stop_together()
         self.listener(events.ObjectiveEstimated(rate, rung.step, value / candidate.method.objective_scale))
         return value
+
+    def _stop_together(self) -> None:
+        """Stop all of several processes if a Ctrl-C has come to one of them; a single process stops at once anyway."""
+        if self._group_interrupt is not None and any_process(self._group_interrupt.requested):
+            raise KeyboardInterrupt
 
     def _cool(
         self,
