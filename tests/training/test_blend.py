@@ -109,7 +109,7 @@ def test_a_sentence_encoder_is_blended_by_default(number, settings, expected):
     result, notes = finetuned_texts(number, **settings)
     assert result.blend == expected
     assert (result.settings.learning_rates == LEARNING_RATES) is not bool(result.settings.pairs)
-    assert sum("60% of the way" in note for note in notes) == (expected == BLEND)
+    assert sum(f"{BLEND:.0%} of the way" in note for note in notes) == (expected == BLEND)
 
 
 def test_a_network_of_another_kind_is_not_blended_by_default():

@@ -9,7 +9,7 @@ from torch import nn
 
 from deelbo.likelihoods import Categorical
 from deelbo.likelihoods.categorical import IGNORED
-from deelbo.training.last_layer import MARGIN, LastLayer
+from deelbo.training.last_layer import EXAMPLES, MARGIN, LastLayer
 
 
 @pytest.mark.parametrize("size", [0.1, 30.0])
@@ -20,20 +20,22 @@ def test_the_classifier_is_scikit_learns(size):
     layer = nn.Linear(64, 10, dtype=torch.float64)
     LastLayer(layer).fit(features, labels, Categorical())
     unit = (features / features.var(0, correction=0).sum().sqrt()).numpy()
-    theirs = LogisticRegression(C=MARGIN**2 * 9**2 / (10 * 80), max_iter=10_000, tol=1e-10).fit(unit, labels)
+    strength = MARGIN**2 * (80 / EXAMPLES) ** 0.5 * 9**2 / (10 * 80)
+    theirs = LogisticRegression(C=strength, max_iter=10_000, tol=1e-10).fit(unit, labels)
     np.testing.assert_allclose(layer(features).detach().softmax(1).numpy(), theirs.predict_proba(unit), atol=1e-5)
 
 
 @pytest.mark.parametrize("classes", [2, 3, 7])
 @pytest.mark.parametrize("copies", [1, 20])
 def test_the_penalty_is_one_on_the_margin_of_separated_classes(classes, copies):
-    """At the corners of a simplex: the margin m with the least log(1 + (C - 1) exp(-m)) + (m / 10)^2 / 2."""
+    """At the corners of a simplex: the least log(1 + (C - 1) exp(-m)) + sqrt(60 / N) (m / 10)^2 / 2."""
     features, labels = torch.eye(classes, dtype=torch.float64).repeat(copies, 1), torch.arange(classes).repeat(copies)
     layer = nn.Linear(classes, classes, dtype=torch.float64)
     LastLayer(layer).fit(features, labels, Categorical())
     logits = layer(features[:classes]).detach()
     margins = torch.linspace(0, 20, 200_001, dtype=torch.float64)
-    losses = torch.log1p((classes - 1) * torch.exp(-margins)) + (margins / MARGIN).square() / 2
+    weight = (EXAMPLES / len(features)) ** 0.5
+    losses = torch.log1p((classes - 1) * torch.exp(-margins)) + weight * (margins / MARGIN).square() / 2
     expected = margins[losses.argmin()].item()
     assert (logits[0, 0] - logits[0, 1]).item() == pytest.approx(expected, abs=2e-3)
 

@@ -2,15 +2,16 @@ r"""The classifier at a network's end, fitted to the features that training leav
 
 It is a logistic regression with a penalty on its margin m: weights W have the least
 
-    mean NLL + (m / 10)^2 / 2 ,    m^2 = |W|^2 s^2 C / (C - 1)^2 ,
+    mean NLL + sqrt(60 / N) (m / 10)^2 / 2 ,    m^2 = |W|^2 s^2 C / (C - 1)^2 ,
 
 where s^2 is the mean squared distance of the features from their mean. For features at the corners of a simplex, which
-is where pairs bring C classes, m is by how much the logit of the right class is above the others. As in DE-ELBO at
-kappa = D/N, the penalty does not depend on N. docs/choosing.md#pairs-before-classes has what was measured.
+is where pairs bring C classes, m is by how much the logit of the right class is above the others. Like that of the free
+temperature, the penalty falls with the root of N. docs/choosing.md#pairs-before-classes has what was measured.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,7 +23,8 @@ from deelbo.likelihoods import Likelihood
 from deelbo.likelihoods.categorical import IGNORED
 from deelbo.training.probe import fit_layer
 
-MARGIN = 10.0  # by how much logits differ where the penalty is half a nat
+MARGIN = 10.0  # by how much logits differ where the penalty is half a nat, with so many examples:
+EXAMPLES = 60
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,8 @@ class LastLayer:
         """
         layer, features, number = self.layer, features.double(), self.layer.out_features
         size = (features - features.mean(0)).square().sum(1).mean().sqrt().clamp(min=1e-6)
-        strength = MARGIN**2 * max(1, number - 1) ** 2 / (number * len(features))
+        squared_margin = MARGIN**2 * math.sqrt(len(features) / EXAMPLES)
+        strength = squared_margin * max(1, number - 1) ** 2 / (number * len(features))
         with torch.enable_grad():
             fitted = fit_layer(features / size, labels, likelihood, number, strength, bias=layer.bias is not None)
         with torch.no_grad():
