@@ -39,7 +39,8 @@ class Result:
         objective: Training objective at the best learning rate.
         objective_scale: Number by which the objective is divided to compare with a mean loss (kappa N or N).
         prior_variances: Learned (or fixed) variance of each group of the prior, by name.
-        learned: Other learned numbers, such as the posterior's scale, under the names of the history's columns.
+        learned: Other learned numbers, such as the posterior's scale, under the names of the history's columns; and
+            "blend", how far the network lies from its pretrained weights.
         history: A row for each epoch of each candidate.
         values: Objective of each candidate at each comparison, by step and learning rate.
         num_data: N, the number of training examples.
