@@ -186,7 +186,7 @@ def keep(task: Task, setup: Setup, name: str, **changes: Any) -> KeptNetwork:
         name: Name of the run.
         changes: Settings that differ from those of the comparisons, such as the method.
     """
-    settings = task.settings(setup.scale, **changes)
+    settings = task.settings(setup.scale, pairs=False, blend=1.0, **changes)  # as it was trained: the paper has neither
     setup.announce(f"{task.network} ({setup.model_spec(task.network, task.kind).model}), {settings.method}, kept")
     prepared = prepare(task, setup, settings)
     network, sets = prepared.network, prepared.sets
