@@ -75,7 +75,7 @@ def test_batch_statistics_are_those_of_the_blended_network():
     running.objective(final=True)
     blend(running, initial, 0.5)
     blended = {name: buffer.clone() for name, buffer in running.network.named_buffers()}
-    running._refresh_batch_norm(running._some_examples())
+    running.refresh_batch_norm()
     for name, buffer in running.network.named_buffers():
         torch.testing.assert_close(buffer, blended[name])
 

@@ -2,7 +2,7 @@
 
 With the share b of the way, weights are (1 - b) * pretrained + b * trained, as in WiSE-FT (Wortsman et al. 2022), and
 the classifier is fitted to the features there. After some hundred steps on few examples all of them are fitted, long
-before the end of the way; the rest of it mostly unlearns what the pretrained network knew of others.
+before the end of the way; the rest of it can unlearn what the pretrained network knew of others.
 """
 
 from __future__ import annotations
