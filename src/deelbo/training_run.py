@@ -38,7 +38,7 @@ from deelbo.training.method import METHODS, Method, MethodInputs
 from deelbo.training.pipeline import StepBatches
 from deelbo.training.search import MemoryStore, Search, Store
 from deelbo.training.sets import TrainingSets
-from deelbo.training.settings import BLEND, Settings
+from deelbo.training.settings import Settings
 from deelbo.training.start import MOST_EXAMPLES, Start, Starter
 from deelbo.training.time_budget import Plan, Work
 
@@ -51,8 +51,8 @@ BLENDED = (
     "classifier that is fitted there; blend=1 keeps the trained weights"
 )
 NOT_BLENDED = (
-    "a sentence encoder: the network keeps its trained weights, since {share:.0%} of the way from its pretrained "
-    "weights it predicts fewer of its training texts"
+    "a sentence encoder: the network keeps its trained weights, since on the way back to the pretrained ones texts of "
+    "one class move apart, or fewer training texts are predicted rightly"
 )
 NEAR_CHANCE = 0.97  # of the loss of guessing
 DOUBTFUL = (
@@ -356,7 +356,7 @@ class TrainingRun:
             return 1.0
         share = blend(winner, initial, self.settings.blend)
         if self.settings.blend is None:
-            self.listener(events.Note((NOT_BLENDED if share == 1 else BLENDED).format(share=BLEND)))
+            self.listener(events.Note((NOT_BLENDED if share == 1 else BLENDED).format(share=share)))
         return share
 
     def _notes(self, store: Store) -> list[dict[str, Any]]:

@@ -9,9 +9,9 @@ from torch.utils.data import TensorDataset
 
 import deelbo
 from deelbo.likelihoods import Categorical
-from deelbo.training.blend import blend
+from deelbo.training.blend import SHARES, blend
 from deelbo.training.last_layer import LastLayer
-from deelbo.training.settings import BLEND, LEARNING_RATES
+from deelbo.training.settings import LEARNING_RATES
 from shared.candidates import candidate
 from shared.digits import digits, network, quick
 from shared.sentences import finetuned_texts
@@ -44,26 +44,61 @@ def test_weights_are_on_the_line_and_the_classifier_is_fitted_there():
     torch.testing.assert_close(running.network[3].weight, layer.weight, rtol=1e-3, atol=1e-4)
 
 
-def test_a_blend_that_unlearns_training_examples_is_undone_unless_it_was_asked_for():
+@pytest.fixture
+def allowed(monkeypatch):
+    """Set how much of the features' variance may lie within classes; 1 lets every blend pass."""
+    return lambda spread: monkeypatch.setattr("deelbo.training.blend.SPREAD", spread)
+
+
+@pytest.mark.parametrize("share", [SHARES[0], SHARES[3], SHARES[-2]])
+def test_it_goes_back_while_classes_stay_together(share, allowed):
+    running = with_last_layer()
+    running.batch_norm = "frozen"
+    initial = copy.deepcopy(running.network.state_dict())
+    for _ in running.advance(60):
+        pass
+    trained = copy.deepcopy(running.network.state_dict())
+    x, y = running.plain_set.tensors
+    spreads = []
+    for tried in SHARES:
+        for name, weight in running.network.named_parameters():
+            weight.data = (1 - tried) * initial[name] + tried * trained[name]
+        with torch.no_grad():
+            features = running.network.eval()[:3](x).double()
+        means = torch.stack([features[y == label].mean(0) for label in y])
+        spreads.append(((features - means).square().sum() / (features - features.mean(0)).square().sum()).item())
+    assert spreads == sorted(spreads, reverse=True)
+    running.network.load_state_dict(trained)
+    allowed(spreads[SHARES.index(share)] + 1e-6)
+    assert blend(running, initial, None) == share
+
+
+def test_a_network_whose_classes_move_apart_keeps_its_weights(allowed):
+    running = with_last_layer()
+    initial = copy.deepcopy(running.network.state_dict())
+    for _ in running.advance(20):
+        pass
+    running.objective(final=True)
+    trained = copy.deepcopy(running.network.state_dict())
+    allowed(0.0)
+    assert blend(running, initial, None) == 1
+    for name, value in running.network.state_dict().items():
+        assert torch.equal(value, trained[name])
+
+
+def test_a_blend_that_unlearns_training_examples_is_undone_unless_it_was_asked_for(allowed):
+    allowed(1.0)
     running = with_last_layer()
     for _ in running.advance(20):
         pass
     running.objective(final=True)
     trained = copy.deepcopy(running.network.state_dict())
-    initial = {name: value * (-BLEND / (1 - BLEND)) for name, value in trained.items()}  # all features vanish between
+    initial = {name: -value for name, value in trained.items()}  # all features vanish in the middle
     assert blend(running, initial, None) == 1
     for name, value in running.network.state_dict().items():
         assert torch.equal(value, trained[name])
-    assert blend(running, initial, BLEND) == BLEND
+    assert blend(running, initial, 0.5) == 0.5
     assert running.network[0].weight.abs().max() < 1e-6
-
-
-def test_the_usual_blend_stays_where_nothing_is_unlearned():
-    running = with_last_layer()
-    for _ in running.advance(20):
-        pass
-    trained = copy.deepcopy(running.network.state_dict())
-    assert blend(running, trained, None) == BLEND  # a line of one point
 
 
 def test_batch_statistics_are_those_of_the_blended_network():
@@ -96,20 +131,28 @@ def test_a_run_is_the_same_until_its_end(tmp_path):
 @pytest.mark.parametrize(
     ("number", "settings", "expected"),
     [
-        (42, {}, BLEND),
+        (42, {}, SHARES[0]),
         (12, {}, 1.0),
-        (12, {"pairs": False}, BLEND),
+        (12, {"pairs": False}, SHARES[0]),
         (42, {"blend": 1.0}, 1.0),
         (42, {"blend": 0.3}, 0.3),
         (42, {"method": "elbo"}, 1.0),
     ],
     ids=["more texts", "few texts have pairs", "not by pairs", "not wanted", "given", "another method"],
 )
-def test_a_sentence_encoder_is_blended_by_default(number, settings, expected):
+def test_a_sentence_encoder_is_blended_by_default(number, settings, expected, allowed):
+    allowed(1.0)
     result, notes = finetuned_texts(number, **settings)
     assert result.blend == expected
     assert (result.settings.learning_rates == LEARNING_RATES) is not bool(result.settings.pairs)
-    assert sum(f"{BLEND:.0%} of the way" in note for note in notes) == (expected == BLEND)
+    assert sum("50% of the way" in note for note in notes) == (expected == SHARES[0])
+
+
+def test_a_sentence_encoder_says_why_it_keeps_its_weights(allowed):
+    allowed(-1.0)
+    result, notes = finetuned_texts(42)
+    assert result.blend == 1
+    assert sum("keeps its trained weights" in note for note in notes) == 1
 
 
 def test_a_network_of_another_kind_is_not_blended_by_default():

@@ -5,11 +5,12 @@ import pytest
 import torch
 from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import r2_score
 from torch import nn
 
 from deelbo.likelihoods import Categorical
 from deelbo.likelihoods.categorical import IGNORED
-from deelbo.training.last_layer import EXAMPLES, MARGIN, LastLayer
+from deelbo.training.last_layer import EXAMPLES, MARGIN, LastLayer, spread
 
 
 @pytest.mark.parametrize("size", [0.1, 30.0])
@@ -56,3 +57,16 @@ def test_accuracy_leaves_out_what_is_ignored():
         layer.bias.zero_()
     features = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 0.0]], dtype=torch.float64)
     assert LastLayer(layer).accuracy(features, torch.tensor([0, 1, 1, IGNORED])) == pytest.approx(2 / 3)
+
+
+def test_spread_is_one_minus_scikit_learns_share_of_explained_variance():
+    """The class means as predictions of the features: R squared, weighted by the features' variances."""
+    x, y = load_digits(return_X_y=True)
+    labels = torch.cat([torch.tensor(y[:200]), torch.full((5,), IGNORED)])
+    features = torch.cat([torch.tensor(x[:200]), torch.full((5, 64), 1e3)])
+    means = np.stack([x[:200][y[:200] == label].mean(0) for label in y[:200]])
+    expected = 1 - r2_score(x[:200], means, multioutput="variance_weighted")
+    assert spread(features, labels) == pytest.approx(expected)
+    corners = torch.eye(3).repeat(4, 1)
+    assert spread(corners, torch.arange(3).repeat(4)) == pytest.approx(0)
+    assert spread(corners, torch.arange(12) // 3) == pytest.approx(1)

@@ -134,6 +134,8 @@ class Trial:
         for name, usual in LATER.items():  # so that older records are still found
             if settings[name] == usual:
                 del settings[name]
+        if self.settings.blend is None:  # older records have another default
+            settings["blend"] = "as far back as classes stay together"
         return {
             "record": RECORD,
             "data": self.data,

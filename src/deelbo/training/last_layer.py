@@ -76,3 +76,17 @@ class LastLayer:
         known = labels != IGNORED
         predicted = self.layer(features[known].to(self.layer.weight)).argmax(1)
         return float((predicted == labels[known]).double().mean())
+
+
+def spread(features: Tensor, labels: Tensor) -> float:
+    """Return which part of the features' variance lies within classes: 0 if each is one point, 1 if all are alike.
+
+    Args:
+        features: Features of some examples, [examples, features].
+        labels: Their classes; those that are ignored are left out.
+    """
+    known = labels != IGNORED
+    features, (names, labels) = features[known].double(), labels[known].unique(return_inverse=True)
+    sums = features.new_zeros(len(names), features.shape[1]).index_add_(0, labels, features)
+    within = features - (sums / labels.bincount()[:, None])[labels]
+    return float(within.square().sum() / (features - features.mean(0)).square().sum().clamp(min=1e-30))

@@ -27,7 +27,7 @@ from deelbo.training.batches import (
     network_output,
     steps_per_epoch,
 )
-from deelbo.training.last_layer import LastLayer
+from deelbo.training.last_layer import LastLayer, spread
 from deelbo.training.method import Method
 from deelbo.training.pairs import class_mean_logits, pair_loss
 from deelbo.training.pipeline import StepBatches
@@ -41,6 +41,7 @@ State = tuple[dict[str, Tensor], dict[str, Any]]
 
 READING = 20  # steps after which the loss is read, on devices other than the CPU
 EARLY_EXAMPLES, EARLY_SAMPLES = 500, 1  # enough to tell learning rates apart; see docs/results.md
+SPREAD_EXAMPLES = 1000  # enough to tell how far apart features of one class lie
 
 
 class Candidate:
@@ -268,6 +269,10 @@ class Candidate:
         """Return the share of the same examples that the network predicts rightly as it is."""
         return self._agreed(self._fitted_layer().accuracy(*self._features_of_examples()))
 
+    def spread(self) -> float:
+        """Return which part of the variance of some examples' features, at the mean weights, lies within classes."""
+        return self._agreed(spread(*self._features_of_examples(SPREAD_EXAMPLES)))
+
     def refresh_batch_norm(self) -> None:
         """Estimate batch-normalisation statistics anew on the same examples, where batches gave them in training."""
         self._refresh_batch_norm(self._some_examples())
@@ -277,15 +282,15 @@ class Candidate:
             raise ValueError("the network does not end with a linear layer, so there is no classifier to fit")
         return self.last_layer
 
-    def _some_examples(self) -> list[int]:
+    def _some_examples(self, most: int = MOST_EXAMPLES) -> list[int]:
         order = torch.randperm(self.num_data, generator=torch.Generator().manual_seed(mix(self.settings.seed, 2)))
-        return sorted(order[:MOST_EXAMPLES].tolist())
+        return sorted(order[:most].tolist())
 
     @torch.no_grad()
-    def _features_of_examples(self) -> tuple[Tensor, Tensor]:
+    def _features_of_examples(self, most: int = MOST_EXAMPLES) -> tuple[Tensor, Tensor]:
         """Return the last layer's inputs for some examples, and their labels."""
         features, targets, last = [], [], self._fitted_layer()
-        for inputs, labels in self._plain_batches(self._some_examples()):
+        for inputs, labels in self._plain_batches(self._some_examples(most)):
             with eval_mode(self.network), self.accelerator.autocast(), last.features() as found:
                 network_output(self.network, inputs)
             features.append(found[0])

@@ -20,7 +20,6 @@ from deelbo.training.start import HEAD_STARTS
 LEARNING_RATES = (0.03, 0.01, 0.003)
 PAIR_RATES = (0.01,)  # the objective cannot choose for pairs: docs/choosing.md#pairs-before-classes
 FEW_PER_CLASS = 2, 20  # training texts for which pairs are the default
-BLEND = 0.8  # of sentence encoders: docs/choosing.md#between-the-pretrained-and-the-trained-network
 SEARCHES = ("race", "grid")
 SCHEDULES = ("cosine", "linear")
 # Settings that older runs and records lack, with the only value that they could have had.
@@ -72,9 +71,9 @@ class Settings:
             was found to be better, which is for "de-elbo" with a sentence encoder and few texts, then at one learning
             rate, 0.01, unless others are given.
         blend: How far the finished network lies on the line from the pretrained (0) to the trained weights (1); the
-            classifier is fitted anew there. 1 keeps the trained network as it is; None for 0.8 where that was found to
-            be better, which is for "de-elbo" with a sentence encoder and without pairs, if it still predicts its
-            training texts; 1 otherwise.
+            classifier is fitted anew there. 1 keeps the trained network as it is. None goes back, at most half of the
+            way, while texts of one class stay together and are still predicted, where that was found to be better:
+            for "de-elbo" with a sentence encoder and without pairs; otherwise it is 1.
         seed: Seed of everything random.
 
     Raises:
