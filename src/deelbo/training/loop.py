@@ -16,7 +16,6 @@ from torch.utils.data import Dataset
 from deelbo._modules import eval_mode
 from deelbo._processes import copy_from_first
 from deelbo._seeds import mix
-from deelbo._weight_passes import scalar_dtype
 from deelbo.likelihoods import Likelihood
 from deelbo.optimizers import OPTIMIZERS
 from deelbo.training.batch_norm import refresh_batch_norm, train_mode
@@ -27,6 +26,7 @@ from deelbo.training.batches import (
     network_output,
     steps_per_epoch,
 )
+from deelbo.training.history import History
 from deelbo.training.last_layer import LastLayer, spread
 from deelbo.training.method import Method
 from deelbo.training.pairs import class_mean_logits, pair_loss
@@ -89,10 +89,7 @@ class Candidate:
         self.optimizer = accelerator.prepare_optimizer(optimizer)
         self.step = 0
         self._cooling: tuple[int, int] | None = None
-        self.history: list[dict[str, float]] = []
-        self._epoch = dict.fromkeys(("data_loss", "nll", "score", "examples"), 0.0)
-        self._unread: Tensor | None = None  # what is to be added to the sums of the epoch
-        self._score_column = ""
+        self._measured = History()
         # Seconds by purpose, and the numbers of steps and examples, including those of cooling down.
         self.clock = dict.fromkeys(("data", "network", "steps", "objective", "number", "examples"), 0.0)
 
@@ -111,17 +108,14 @@ class Candidate:
             yield self.step
 
     @property
+    def history(self) -> list[dict[str, float]]:
+        """What was measured, a row for each epoch."""
+        return self._measured.rows
+
+    @property
     def diverged(self) -> bool:
         """Whether the loss has become infinite or undefined."""
-        return not math.isfinite(self._sums()["data_loss"])
-
-    def _sums(self) -> dict[str, float]:
-        """Return sums over the examples of this epoch, after reading what has come to them since the last time."""
-        if self._unread is not None:
-            for name, value in zip(self._epoch, self._unread.tolist(), strict=True):
-                self._epoch[name] += value
-            self._unread = None
-        return self._epoch
+        return self._measured.diverged
 
     @property
     def pairing(self) -> bool:
@@ -180,12 +174,10 @@ class Candidate:
         share = len(labels) * self.accelerator.num_processes / joint
         self.accelerator.backward(share * loss / self.settings.draws)  # the draws of a step are averaged
         score = self.likelihood.training_score(output.detach(), labels)
-        self._score_column = score.column
         means = torch.stack([loss.detach(), nll.detach()]) * len(labels)
         sums = torch.cat([means, torch.stack([score.sum, torch.full_like(score.sum, len(labels))])])
         # All processes must see the same sums: each decides by them whether the run has diverged.
-        sums = self.accelerator.reduce(sums).to(dtype=scalar_dtype(sums.device))
-        self._unread = sums if self._unread is None else self._unread + sums
+        self._measured.add(self.accelerator.reduce(sums), score.column)
         self.clock["network"] += time.perf_counter() - start
 
     def _features(self) -> AbstractContextManager[list[Tensor]]:
@@ -200,21 +192,15 @@ class Candidate:
 
     def _record(self) -> None:
         """Add a row to the history, at the end of an epoch and where candidates are compared."""
-        sums = self._sums()
-        examples = sums["examples"]
         measured = {
             "epoch": self.step / steps_per_epoch(self.num_data, self.settings.batch_size),
             "rate": self._rate(),
-            "data_loss": sums["data_loss"] / examples,
-            "nll": sums["nll"] / examples,
-            self._score_column: sums["score"] / examples,
+            **self._measured.means(),
             **self.likelihood.learned(),
             **self.method.learned(),
         }
         self.history.append({"learning_rate": self.learning_rate, "step": self.step, **measured})
         self.accelerator.log({f"{self.learning_rate:g}/{name}": v for name, v in measured.items()}, self.step)
-        if math.isfinite(sums["data_loss"]):
-            self._epoch = dict.fromkeys(self._epoch, 0.0)
 
     # ---- the objective that chooses the learning rate ----
 
@@ -351,14 +337,8 @@ class Candidate:
             **{f"likelihood.{name}": value for name, value in self.likelihood.state_dict().items()},
             **{f"optimizer.{i}.{name}": v for i, s in optimizer.items() for name, v in s.items() if v is not None},
         }
-        notes = {
-            "step": self.step,
-            "history": self.history,
-            "epoch": self._sums(),
-            "score": self._score_column,
-            "clock": self.clock,
-        }
-        return {name: tensor.detach().clone() for name, tensor in tensors.items()}, _copy(notes)
+        notes = {"step": self.step, **self._measured.notes(), "clock": dict(self.clock)}
+        return {name: tensor.detach().clone() for name, tensor in tensors.items()}, notes
 
     def restore(self, state: State) -> None:
         """Continue from a state that `state` returned."""
@@ -373,10 +353,8 @@ class Candidate:
             # A copy, because the optimizer changes it in place and the state may be restored again.
             optimizer["state"].setdefault(int(index), {})[key] = value.clone()
         self.optimizer.load_state_dict(optimizer)
-        notes = _copy(notes)
-        self.step, self.history, self._epoch = notes["step"], notes["history"], notes["epoch"]
-        self._unread = None
-        self.clock, self._cooling, self._score_column = notes["clock"], None, notes["score"]
+        self._measured.restore(notes)
+        self.step, self.clock, self._cooling = notes["step"], dict(notes["clock"]), None
 
 
 @dataclass(frozen=True)
@@ -411,8 +389,3 @@ MakeCandidate = Callable[[float], Candidate]
 
 def _part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
     return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
-
-
-def _copy(notes: dict[str, Any]) -> dict[str, Any]:
-    copies = {name: dict(notes[name]) for name in ("epoch", "clock")}
-    return {**notes, "history": [dict(row) for row in notes["history"]], **copies}
