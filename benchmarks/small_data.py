@@ -237,7 +237,8 @@ def main() -> None:
         for cell in cells:
             print(f"\n### {cell}\n\n{HEADING}")
             for title, found in makers[what](cell, arguments.data, arguments.out, SEEDS[: arguments.sets]):
-                chosen = title not in arguments.skip.split(",") and title in (arguments.only or title).split(",")
+                chosen = title not in arguments.skip.split(",")
+                chosen = chosen and (not arguments.only or title in arguments.only.split(","))
                 if arguments.what != "table" and chosen:
                     run(found, arguments.out, arguments.jobs)
                 by_method: dict[str, list[dict[str, Any]]] = {}
