@@ -13,10 +13,10 @@ SETTINGS = {name: value for name, value in FAST.items() if name != "device"}
 
 def test_it_is_what_finetune_does():
     data = digits()[0]
-    settings = Settings(**SETTINGS).decided(encoder=False, number=len(data), num_classes=10)
-    run = TrainingRun(network(), TrainingSets(data, data), settings, Execution("cpu"), head="4")
+    run = TrainingRun(network(), TrainingSets(data, data), Settings(**SETTINGS), Execution("cpu"), head="4")
     result, called = run.train(), quick()
     assert result.objective == called.objective
+    assert (result.settings.pairs, result.blend) == (False, 1.0)  # decided, though the settings left it open
     assert all(torch.equal(a, b) for a, b in zip(result.model.parameters(), called.model.parameters(), strict=True))
 
 

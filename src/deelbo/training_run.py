@@ -97,7 +97,7 @@ class TrainingRun:
     Args:
         network: The network with its pretrained weights.
         sets: Training examples.
-        settings: Settings of the run, as `decide` returns them.
+        settings: Settings of the run; what they leave open is decided by `decide`.
         execution: Device, precision, tracker and interval of checkpoints.
         head: Name of the classifier; found automatically in most networks if None.
         folder: Folder of the run, already checked and locked; None to keep everything in memory.
@@ -137,6 +137,8 @@ class TrainingRun:
         with shared_errors():
             self._check_batch()
             self._likelihood, self._num_outputs = self._make_likelihood(network)
+            # Equal ones where the caller has decided, as it must to compare them with those of an unfinished run.
+            self.settings = decide(self.settings, network, self.sets.number, self._num_outputs, self.listener)
             self._recipe = self.settings.prior_recipe()
             self._warn(self._make_method(network))  # so that it refuses bad settings before anything is written
             self._recipe.start(network, self.head)
