@@ -42,6 +42,7 @@ from calibration_contenders import (
     observe_other,
     read_kept,
 )
+from deelbo._memory import keep_memory
 from deelbo.compare import Options, Records
 from deelbo.compare.problem import Trial
 from deelbo.compare.running import run_trial
@@ -251,6 +252,7 @@ def main() -> None:
     parser.add_argument("--folds", type=int, default=FOLDS)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
+    keep_memory()
     if arguments.what in ("table", "picture"):
         {"table": table, "picture": picture}[arguments.what](arguments)
     else:

@@ -24,6 +24,7 @@ from PIL import Image
 from calibration import draw_reliability
 from deelbo._files import read_json, write_json
 from deelbo._head import find_head
+from deelbo._memory import keep_memory
 from deelbo._modules import select
 from deelbo.cli.quickstart import write_digits
 from deelbo.compare.running import read_data
@@ -208,6 +209,7 @@ def main() -> None:
     parser.add_argument("--part", default="1/1")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
+    keep_memory()
     part, parts = map(int, arguments.part.split("/"))
     files = {case.title: arguments.out / "cases" / (re.sub(r"\W+", "-", case.title) + ".json") for case in CASES}
     for case in CASES[part - 1 :: parts]:

@@ -25,6 +25,7 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset
 
 from deelbo import finetune
+from deelbo._memory import keep_memory
 from deelbo._modules import eval_mode
 from deelbo.data import Data, Examples
 from deelbo.likelihoods import Categorical
@@ -93,6 +94,7 @@ def main() -> None:
     parser.add_argument("--blends", default="0.8,0.6,0.4")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
+    keep_memory()
     everything = DataSpec(str(arguments.table)).read()
     columns = "NLL | NLL, best temperature | best temperature | training rows, % | within classes, %"
     print(f"| | seed | accuracy, % | {columns} |\n|{' --- |' * 8}")
