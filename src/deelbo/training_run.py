@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import math
 import time
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
@@ -32,7 +31,7 @@ from deelbo.training.batches import Inputs, even_parts, fetch, labels_of, to_dev
 from deelbo.training.blend import blend
 from deelbo.training.calibration import Calibration, outputs_of, training_set_calibration
 from deelbo.training.device import Execution
-from deelbo.training.last_layer import LastLayer
+from deelbo.training.last_layer import LastLayer, usual_margin
 from deelbo.training.loop import Candidate
 from deelbo.training.method import METHODS, Method, MethodInputs
 from deelbo.training.pipeline import StepBatches
@@ -54,7 +53,6 @@ NOT_BLENDED = (
     "a sentence encoder: the network keeps its trained weights, since on the way back to the pretrained ones texts of "
     "one class move apart, or fewer training texts are predicted rightly"
 )
-NEAR_CHANCE = 0.97  # of the loss of guessing
 DOUBTFUL = (
     "before training, features of this network predicted these labels no better than guessing: if the labels are wrong "
     "or the task cannot be learned, the probabilities are too certain, and only a calibration by folds would show it"
@@ -319,7 +317,7 @@ class TrainingRun:
         if self._start.classifier:
             layer = network.get_submodule(self._start.classifier)
             assert isinstance(layer, nn.Linear)
-            last_layer = LastLayer(layer)
+            last_layer = LastLayer(layer, usual_margin(self._start.information))
 
         def make_candidate(rate: float) -> Candidate:
             network.load_state_dict(initial)
@@ -413,7 +411,7 @@ class TrainingRun:
         with own_randomness(self._accelerator.device):
             found = outputs_of(network, self.sets.plain, self.settings.batch_size, self._accelerator.autocast)
         calibration = training_set_calibration(*found, likelihood, self._start, self.sets.number)
-        if self._start.frozen_features.get("nll", 0.0) > NEAR_CHANCE * math.log(max(2, self._num_outputs)):
+        if self._start.doubtful:
             self.listener(events.Note(DOUBTFUL))
         return replace(calibration, seconds=time.perf_counter() - begin)
 

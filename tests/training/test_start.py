@@ -1,7 +1,9 @@
 """What is found out and decided before the first step."""
 
+import numpy as np
 import pytest
 import torch
+from sklearn.metrics import log_loss
 from torch import nn
 
 from deelbo.likelihoods import Categorical, Gaussian
@@ -45,6 +47,20 @@ def test_left_out_examples_are_not_seen():
     start = starter(network(), "4", y=labels).prepare("frozen", "ridge")
     assert start.frozen_features["accuracy"] < 0.7
     assert start.frozen_features["nll"] > 0.6
+
+
+def test_how_much_the_features_say_is_measured_against_guessing_by_frequencies():
+    """Of labels that are mostly of one class, guessing is better than one in two."""
+    labels = (X[:, 0] > 1).long()
+    start = starter(network(), "4", y=labels).prepare("frozen", "zero")
+    shares = np.bincount(labels) / 40
+    assert start.guessing == pytest.approx(log_loss(labels, np.tile(shares, (40, 1))))
+    assert start.information == pytest.approx(start.guessing - start.frozen_features["nll"])
+    assert not start.doubtful
+    labels = labels[torch.randperm(40, generator=torch.Generator().manual_seed(0))]
+    assert starter(network(), "4", y=labels).prepare("frozen", "zero").doubtful
+    assert Start(guessing=0.7).information is None
+    assert not Start(guessing=0.7).doubtful
 
 
 def test_statistics_are_kept_where_they_are_better_and_estimated_where_they_are_not():

@@ -2,11 +2,13 @@ r"""The classifier at a network's end, fitted to the features that training leav
 
 It is a logistic regression with a penalty on its margin m: weights W have the least
 
-    mean NLL + sqrt(60 / N) (m / 10)^2 / 2 ,    m^2 = |W|^2 s^2 C / (C - 1)^2 ,
+    mean NLL + sqrt(60 / N) (m / m_0)^2 / 2 ,    m^2 = |W|^2 s^2 C / (C - 1)^2 ,
 
 where s^2 is the mean squared distance of the features from their mean. For features at the corners of a simplex, which
 is where pairs bring C classes, m is by how much the logit of the right class is above the others. Like that of the free
-temperature, the penalty falls with the root of N. docs/choosing.md#pairs-before-classes has what was measured.
+temperature, the penalty falls with the root of N. The usual margin m_0 is 10, and smaller where the pretrained features
+say little of the classes (`usual_margin`): a trained network separates the training examples of any task, also of one
+in which new examples cannot be told apart. docs/choosing.md#pairs-before-classes has what was measured.
 """
 
 from __future__ import annotations
@@ -23,8 +25,25 @@ from deelbo.likelihoods import Likelihood
 from deelbo.likelihoods.categorical import IGNORED
 from deelbo.training.probe import fit_layer
 
-MARGIN = 10.0  # by how much logits differ where the penalty is half a nat, with so many examples:
-EXAMPLES = 60
+EXAMPLES = 60  # for which the penalty is half a nat at the usual margin
+MARGIN = 10.0  # the usual margin, where the pretrained features explain
+ENOUGH = 0.4  # nats of the labels' entropy, or more; at least
+LEAST = 0.01  # nats are assumed
+
+
+def usual_margin(information: float | None) -> float:
+    r"""Return m_0, with m_0^2 = 100 min(1, I / 0.4): by how much logits of fitted classifiers should differ.
+
+    Args:
+        information: I, how many nats of the labels' entropy are explained by predictions that the pretrained features
+            give for examples that are left out; None if this is unknown.
+
+    Example:
+        >>> from deelbo.training.last_layer import usual_margin
+        >>> usual_margin(1.2), usual_margin(0.1)
+        (10.0, 5.0)
+    """
+    return MARGIN if information is None else MARGIN * math.sqrt(min(1.0, max(information, LEAST) / ENOUGH))
 
 
 @dataclass(frozen=True)
@@ -33,9 +52,11 @@ class LastLayer:
 
     Args:
         layer: The classifier, a linear layer.
+        margin: m_0, by how much logits usually differ; see `usual_margin`.
     """
 
     layer: nn.Linear
+    margin: float = MARGIN
 
     @contextmanager
     def features(self) -> Iterator[list[Tensor]]:
@@ -57,7 +78,7 @@ class LastLayer:
         """
         layer, features, number = self.layer, features.double(), self.layer.out_features
         size = (features - features.mean(0)).square().sum(1).mean().sqrt().clamp(min=1e-6)
-        squared_margin = MARGIN**2 * math.sqrt(len(features) / EXAMPLES)
+        squared_margin = self.margin**2 * math.sqrt(len(features) / EXAMPLES)
         strength = squared_margin * max(1, number - 1) ** 2 / (number * len(features))
         with torch.enable_grad():
             fitted = fit_layer(features / size, labels, likelihood, number, strength, bias=layer.bias is not None)

@@ -28,6 +28,7 @@ from deelbo.training.ridge import Ridge, fit_ridge
 
 MOST_EXAMPLES = 5000  # enough to tell what features are worth, and few enough for a decomposition in seconds
 
+LITTLE = 0.03  # of the labels' entropy, which says that features do not predict them
 FITTED = ("ridge", "probe")
 HEAD_STARTS = ("zero", *FITTED, "random")
 UNUSABLE = "there are fewer than two examples, or the features are not finite numbers"
@@ -47,6 +48,8 @@ class Start:
         frozen_features: Metrics of ridge regression on the frozen network's features, each example being predicted from
             all others; empty if the network does not end with a linear layer.
         dimension: Effective dimension of these features; None if there are none.
+        guessing: Negative log-likelihood of guessing by the classes' frequencies, which is their entropy; None if the
+            targets are no classes.
         classifier: Name of the last linear layer; "" if the network does not end with one.
     """
 
@@ -56,6 +59,7 @@ class Start:
     likelihood: dict[str, Any] = field(default_factory=dict)
     frozen_features: dict[str, float] = field(default_factory=dict)
     dimension: float | None = None
+    guessing: float | None = None
     classifier: str = ""
 
     def pull(self, number: int) -> float:
@@ -65,6 +69,18 @@ class Start:
         (docs/calibration.md). 1 if D_e, the effective dimension, is unknown.
         """
         return 1.0 if self.dimension is None else self.dimension / math.sqrt(100 * number)
+
+    @property
+    def information(self) -> float | None:
+        """How many nats of the labels' entropy the left-out predictions explain; None if there are none of classes."""
+        if self.guessing is None or "nll" not in self.frozen_features:
+            return None
+        return self.guessing - self.frozen_features["nll"]
+
+    @property
+    def doubtful(self) -> bool:
+        """Whether the features are known to predict the classes no better than guessing."""
+        return self.information is not None and self.information < LITTLE * (self.guessing or 0.0)
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain values for JSON."""
@@ -137,6 +153,7 @@ class Starter:
             head_start,
             frozen_features=self._metrics(ridge),
             dimension=ridge.dimension,
+            guessing=self._guessing(ridge.targets),
             classifier=next(name for name, module in network.named_modules() if module is layer),
         )
 
@@ -215,6 +232,11 @@ class Starter:
                 layer.bias.copy_(factor * fitted.bias)
         if head_start in FITTED:
             self.likelihood.fit_noise(ridge.left_out, ridge.targets)
+
+    def _guessing(self, targets: Tensor) -> float | None:
+        if self.likelihood.name != "categorical":
+            return None
+        return float(torch.special.entr(targets.bincount().double() / len(targets)).sum())
 
     def _metrics(self, ridge: Ridge) -> dict[str, float]:
         """Return the metrics of the left-out predictions; of numbers, whose noise is not known yet, only the main one.
