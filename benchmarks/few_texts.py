@@ -34,7 +34,8 @@ from deelbo.result import Result
 from deelbo.specs import DataSpec, ModelSpec
 from deelbo.training.batches import in_order, network_output
 from deelbo.training.calibration import Calibration
-from deelbo.training.last_layer import LastLayer, spread
+from deelbo.training.last_layer import LastLayer, spread, usual_margin
+from deelbo.training.start import Start
 
 WAYS = {"classes": (False, 0.03), "pairs": (True, 0.01)}  # whether by pairs, and the rate
 MOST = 1000  # rows to compare on
@@ -64,7 +65,7 @@ def take_back(result: Result, initial: State, trained: State, share: float, trai
     result.model.load_state_dict({**trained, **blended})
     layer = result.model.get_submodule(result.start["classifier"])
     assert isinstance(layer, nn.Linear)
-    last, labels = LastLayer(layer), []
+    last, labels = LastLayer(layer, usual_margin(Start(**result.start).information)), []
     with eval_mode(result.model), torch.autocast("cpu", torch.bfloat16), last.features() as found:
         for inputs, targets in in_order(train, 32, torch.device("cpu")):
             network_output(result.model, inputs)

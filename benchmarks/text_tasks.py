@@ -7,7 +7,8 @@
 Written to TABLES: films.csv, products.csv, editorials.csv and tweets.csv (sentences from vaderSentiment that people
 rated, positive or negative; those with a mean rating between -0.5 and 0.5 are left out), sources.csv (which of the four
 a sentence is from), fortunes.csv (the file of Debian's package fortunes, of ten) and packages.csv (the section of a
-Debian package, of twelve, from the first line of its description); sections.csv has all sections with 100 packages.
+Debian package, of twelve, from the first line of its description); sections20.csv
+has twenty sections, sections.csv all with a hundred packages.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ FORTUNES = Path("/usr/share/games/fortunes")
 FILES = ["computers", "definitions", "food", "kids", "law", "literature", "medicine", "science", "sports", "work"]
 SECTIONS = ["admin", "doc", "electronics", "fonts", "games", "graphics"]
 SECTIONS += ["libs", "mail", "math", "python", "science", "sound"]
+TWENTY = ["python", "gnu-r", "text", "java", "editors", "games", "perl", "doc", "localization", "ruby", "net", "x11"]
+TWENTY += ["haskell", "science", "fonts", "mail", "video", "database", "kernel", "electronics"]
 MOST = 3000  # rows of a table, drawn at random, from each class at most its share
 
 Rows = list[tuple[str, str]]
@@ -100,6 +103,7 @@ def main() -> None:
     described = packages()
     counts = Counter(section for _, section in described)
     write(arguments.tables / "packages.csv", [row for row in described if row[1] in SECTIONS])
+    write(arguments.tables / "sections20.csv", [row for row in described if row[1] in TWENTY])
     write(arguments.tables / "sections.csv", [row for row in described if counts[row[1]] >= 100])
 
 

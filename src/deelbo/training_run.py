@@ -42,8 +42,8 @@ from deelbo.training.start import MOST_EXAMPLES, Start, Starter
 from deelbo.training.time_budget import Plan, Work
 
 PAIRED = (
-    "few texts and a sentence encoder: texts of one class are drawn together and others apart, and the classifier is "
-    "fitted at the end; pairs=False trains all weights with the classifier"
+    "a sentence encoder, few classes and few texts: texts of one class are drawn together and others apart, and the "
+    "classifier is fitted at the end; pairs=False trains all weights with the classifier"
 )
 BLENDED = (
     "a sentence encoder: the network ends {share:.0%} of the way from its pretrained to its trained weights, with a "

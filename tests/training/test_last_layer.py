@@ -44,12 +44,12 @@ def test_the_penalty_is_one_on_the_margin_of_separated_classes(classes, copies):
 def test_the_margin_is_smaller_where_pretrained_features_say_little():
     features, labels = torch.eye(2, dtype=torch.float64).repeat(30, 1), torch.arange(2).repeat(30)
     margins = []
-    for information in (None, 1.5, 0.4, 0.1, 0.0, -2.0):
+    for information in (None, 0.4, 1.5, 0.1, 0.0, -2.0):
         layer = nn.Linear(2, 2, dtype=torch.float64)
         LastLayer(layer, usual_margin(information)).fit(features, labels, Categorical())
         logits = layer(features[:1]).detach()[0]
         margins.append((logits[0] - logits[1]).item())
-    assert margins[0] == margins[1] == margins[2] > margins[3] > margins[4] == margins[5] > 0
+    assert margins[2] > margins[0] == margins[1] > margins[3] > margins[4] == margins[5] > 0
 
 
 def test_features_are_what_the_layer_gets():

@@ -158,6 +158,13 @@ def test_few_texts_and_a_sentence_encoder_have_pairs_by_default(number, settings
     assert sum("drawn together" in note for note in notes) == expected
 
 
+@pytest.mark.parametrize(("classes", "expected"), [(2, True), (8, True), (9, False), (50, False)])
+def test_texts_of_many_classes_are_blended_instead(classes, expected):
+    decided = deelbo.Settings().decided(True, 10 * classes, classes)
+    assert (decided.pairs, decided.learning_rates == PAIR_RATES) == (expected, expected)
+    assert decided.blend == (1.0 if expected else None)  # None: decided by the features at the end
+
+
 def test_a_network_of_another_kind_has_none_by_default():
     assert not quick().settings.pairs
 

@@ -219,8 +219,8 @@ Pairs = Annotated[
         "--pairs/--no-pairs",
         rich_help_panel=EXPERT,
         help="Draw features of one class together and those of others apart, and fit the classifier afterwards; or "
-        "train all weights with the classifier. If not given, pairs are for sentence encoders and up to 20 texts a "
-        "class.",
+        "train all weights with the classifier. If not given, pairs are for sentence encoders, up to eight classes "
+        "and up to 20 texts a class.",
     ),
 ]
 Blend = Annotated[

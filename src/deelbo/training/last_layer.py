@@ -6,9 +6,9 @@ It is a logistic regression with a penalty on its margin m: weights W have the l
 
 where s^2 is the mean squared distance of the features from their mean. For features at the corners of a simplex, which
 is where pairs bring C classes, m is by how much the logit of the right class is above the others. Like that of the free
-temperature, the penalty falls with the root of N. The usual margin m_0 is 10, and smaller where the pretrained features
-say little of the classes (`usual_margin`): a trained network separates the training examples of any task, also of one
-in which new examples cannot be told apart. docs/choosing.md#pairs-before-classes has what was measured.
+temperature, the penalty falls with the root of N. The margin m_0 is smaller where the pretrained features say little of
+the classes (`usual_margin`): a trained network separates the training examples of any task, also of one in which new
+examples cannot be told apart. docs/choosing.md#pairs-before-classes has what was measured.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from deelbo.likelihoods.categorical import IGNORED
 from deelbo.training.probe import fit_layer
 
 EXAMPLES = 60  # for which the penalty is half a nat at the usual margin
-MARGIN = 10.0  # the usual margin, where the pretrained features explain
-ENOUGH = 0.4  # nats of the labels' entropy, or more; at least
-LEAST = 0.01  # nats are assumed
+MARGIN = 10.0  # m_0 where the pretrained features explain so many nats of the labels' entropy:
+NATS = 0.4
+LEAST = 0.01  # nats that are assumed at least
 
 
 def usual_margin(information: float | None) -> float:
-    r"""Return m_0, with m_0^2 = 100 min(1, I / 0.4): by how much logits of fitted classifiers should differ.
+    r"""Return m_0 = 10 (I / 0.4)^p, with p = 1/2 for I < 0.4 and p = 1/4 above: by how much logits should differ.
 
     Args:
         information: I, how many nats of the labels' entropy are explained by predictions that the pretrained features
@@ -40,10 +40,13 @@ def usual_margin(information: float | None) -> float:
 
     Example:
         >>> from deelbo.training.last_layer import usual_margin
-        >>> usual_margin(1.2), usual_margin(0.1)
-        (10.0, 5.0)
+        >>> usual_margin(0.1), usual_margin(0.4), usual_margin(6.4)
+        (5.0, 10.0, 20.0)
     """
-    return MARGIN if information is None else MARGIN * math.sqrt(min(1.0, max(information, LEAST) / ENOUGH))
+    if information is None:
+        return MARGIN
+    ratio = max(information, LEAST) / NATS
+    return MARGIN * ratio ** (0.5 if ratio < 1 else 0.25)
 
 
 @dataclass(frozen=True)

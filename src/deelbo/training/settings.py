@@ -19,7 +19,8 @@ from deelbo.training.start import HEAD_STARTS
 # Larger rates look better early and end worse: docs/results.md#learning-rate-race.
 LEARNING_RATES = (0.03, 0.01, 0.003)
 PAIR_RATES = (0.01,)  # the objective cannot choose for pairs: docs/choosing.md#pairs-before-classes
-FEW_PER_CLASS = 2, 20  # training texts for which pairs are the default
+FEW_PER_CLASS = 2, 20  # training texts for which pairs are the default, with at most so many classes:
+PAIRED_CLASSES = 8
 SEARCHES = ("race", "grid")
 SCHEDULES = ("cosine", "linear")
 # Settings that older runs and records lack, with the only value that they could have had.
@@ -68,8 +69,8 @@ class Settings:
         dropout: Whether dropout and drop-path of the network are active in training.
         pairs: Whether features of one class are drawn together and those of different classes apart, and the classifier
             is fitted to them afterwards, instead of training all weights with the classifier; None to do so where it
-            was found to be better, which is for "de-elbo" with a sentence encoder and few texts, then at one learning
-            rate, 0.01, unless others are given.
+            was found to be better, which is for "de-elbo" with a sentence encoder, few classes and few texts, then at
+            one learning rate, 0.01, unless others are given.
         blend: How far the finished network lies on the line from the pretrained (0) to the trained weights (1); the
             classifier is fitted anew there. 1 keeps the trained network as it is. None goes back, at most half of the
             way, while texts of one class stay together and are still predicted, where that was found to be better:
@@ -202,7 +203,7 @@ class Settings:
         pairs, blend, rates = self.pairs, self.blend, self.learning_rates
         if pairs is None:
             least, most = FEW_PER_CLASS
-            pairs = encoder and least <= number / num_classes <= most
+            pairs = encoder and num_classes <= PAIRED_CLASSES and least <= number / num_classes <= most
             rates = PAIR_RATES if pairs and rates == LEARNING_RATES else rates
         if pairs or not encoder:
             blend = 1.0 if blend is None else blend
