@@ -7,8 +7,8 @@
 Written to TABLES: films.csv, products.csv, editorials.csv and tweets.csv (sentences from vaderSentiment that people
 rated, positive or negative; those with a mean rating between -0.5 and 0.5 are left out), sources.csv (which of the four
 a sentence is from), fortunes.csv (the file of Debian's package fortunes, of ten) and packages.csv (the section of a
-Debian package, of twelve, from the first line of its description); sections20.csv
-has twenty sections, sections.csv all with a hundred packages.
+Debian package, of twelve, from the first line of its description); sections20.csv has twenty sections, sections.csv all
+with a hundred packages.
 """
 
 from __future__ import annotations
