@@ -50,8 +50,8 @@ BLENDED = (
     "classifier that is fitted there; blend=1 keeps the trained weights"
 )
 NOT_BLENDED = (
-    "a sentence encoder: the network keeps its trained weights, since on the way back to the pretrained ones texts of "
-    "one class move apart, or fewer training texts are predicted rightly"
+    "a sentence encoder: the network keeps its trained weights, since on the way back to the pretrained ones fewer "
+    "training texts are predicted rightly"
 )
 DOUBTFUL = (
     "before training, features of this network predicted these labels no better than guessing: if the labels are wrong "

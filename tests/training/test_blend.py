@@ -73,17 +73,21 @@ def test_it_goes_back_while_classes_stay_together(share, allowed):
     assert blend(running, initial, None) == share
 
 
-def test_a_network_whose_classes_move_apart_keeps_its_weights(allowed):
+def test_a_network_whose_classes_move_apart_keeps_nearly_all_of_its_training(allowed):
+    """Its classifier, which a few steps have hardly trained, is fitted."""
     running = with_last_layer()
+    running.batch_norm = "frozen"
     initial = copy.deepcopy(running.network.state_dict())
-    for _ in running.advance(20):
+    for _ in running.advance(4):
         pass
-    running.objective(final=True)
+    right = running.share_right()
     trained = copy.deepcopy(running.network.state_dict())
     allowed(0.0)
-    assert blend(running, initial, None) == 1
-    for name, value in running.network.state_dict().items():
-        assert torch.equal(value, trained[name])
+    assert blend(running, initial, None) == 0.95
+    name = "0.weight"
+    expected = 0.05 * initial[name] + 0.95 * trained[name]
+    torch.testing.assert_close(running.network.state_dict()[name], expected)
+    assert running.share_right() > right + 0.1
 
 
 def test_a_blend_that_unlearns_training_examples_is_undone_unless_it_was_asked_for(allowed):
@@ -148,8 +152,8 @@ def test_a_sentence_encoder_is_blended_by_default(number, settings, expected, al
     assert sum("50% of the way" in note for note in notes) == (expected == SHARES[0])
 
 
-def test_a_sentence_encoder_says_why_it_keeps_its_weights(allowed):
-    allowed(-1.0)
+def test_a_sentence_encoder_says_why_it_keeps_its_weights(monkeypatch):
+    monkeypatch.setattr("deelbo.training.blend.UNLEARNED", -2.0)  # as if every blend predicted fewer texts rightly
     result, notes = finetuned_texts(42)
     assert result.blend == 1
     assert sum("keeps its trained weights" in note for note in notes) == 1

@@ -3,7 +3,9 @@
 With the share b of the way, weights are (1 - b) * pretrained + b * trained, as in WiSE-FT (Wortsman et al. 2022), and
 the classifier is fitted to the features there. After some hundred steps on few examples all of them are fitted, long
 before the end of the way; the rest of it can unlearn what the pretrained network knew of others.
-How far to go back is read off the training features: as long as examples of one class stay together.
+How far to go back is read off the training features: as long as examples of one class stay together. Where they are
+not together at the end of the way either, as after a few steps, it is a twentieth, so that the classifier, which such
+steps have hardly trained, is fitted.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from torch import Tensor
 from deelbo._modules import trainable, unwrap
 from deelbo.training.loop import Candidate
 
-SHARES = tuple(k / 20 for k in range(10, 21))  # from half of the way to all of it
+SHARES = tuple(k / 20 for k in range(10, 20))  # from half of the way to nearly all of it
 SPREAD = 0.4  # part of the features' variance that may lie within classes
 UNLEARNED = 0.01  # share of training examples; a blend that predicts so many fewer rightly has gone too far back
 
@@ -30,7 +32,8 @@ def blend(candidate: Candidate, initial: Mapping[str, Tensor], share: float | No
         candidate: The candidate that has trained the network; it knows the last layer.
         initial: State of the network before training.
         share: How far on the line from the initial (0) to the trained weights (1) the network ends; None for the
-            smallest of `SHARES` at which the classes stay together, unless that unlearns training examples.
+            smallest of `SHARES` at which the classes stay together, or the largest, unless that unlearns training
+            examples.
 
     Returns:
         The share; 1 if the trained weights were kept.
@@ -48,11 +51,10 @@ def blend(candidate: Candidate, initial: Mapping[str, Tensor], share: float | No
         return candidate.spread() <= SPREAD
 
     right = candidate.share_right()
-    # The further back, the larger the spread: so few shares have to be tried. The last one, 1, never is.
+    # The further back, the larger the spread: so few shares have to be tried. The last one never is.
     wanted = SHARES[bisect_left(SHARES, True, hi=len(SHARES) - 1, key=together)] if share is None else share
-    if wanted < 1:
-        go_to(wanted)
-        if candidate.fit_last_layer() >= right - UNLEARNED or share is not None:
-            return wanted
+    go_to(wanted)
+    if candidate.fit_last_layer() >= right - UNLEARNED or share is not None:
+        return wanted
     network.load_state_dict(trained)
     return 1.0
