@@ -228,8 +228,8 @@ Blend = Annotated[
     typer.Option(
         rich_help_panel=EXPERT,
         help="How far the finished network lies on the line from the pretrained (0) to the trained weights (1); the "
-        "classifier is fitted anew there. If not given, 0.5 to 0.95 for sentence encoders without pairs, as far back as "
-        "training texts of one class stay together; otherwise 1.",
+        "classifier is fitted anew there. If not given, 0.5 to 0.95 for sentence encoders without pairs, as far back "
+        "as training texts of one class stay together; otherwise 1.",
     ),
 ]
 RunTextColumn = Annotated[
