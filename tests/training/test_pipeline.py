@@ -1,5 +1,6 @@
 """Batches of training steps, read by this process or by workers."""
 
+import multiprocessing
 import os
 import random
 import signal
@@ -16,7 +17,7 @@ from deelbo.data import load_data
 from deelbo.data.images import ImageFormat, ImageSet, ImageStore
 from deelbo.events import Note, StepTaken
 from deelbo.training import pipeline
-from deelbo.training.pipeline import StepBatches, default_workers
+from deelbo.training.pipeline import StepBatches, _begin_worker, default_workers
 from shared.clocks import Ticking, Timed
 from shared.digits import digits, quick
 from shared.pictures import image_folder
@@ -195,6 +196,31 @@ def test_no_worker_outlives_its_run(number):
             os.kill(pid, number)
     assert process.kill(number) != 0
     end = time.monotonic() + 60
+    while any(map(alive, workers)) and time.monotonic() < end:
+        time.sleep(0.05)
+    assert not any(map(alive, workers))
+
+
+def begin_late():
+    while os.getppid() == multiprocessing.parent_process().pid:
+        time.sleep(0.01)
+    _begin_worker(0)
+    time.sleep(120)
+
+
+def start_late():
+    multiprocessing.get_context("fork").Process(target=begin_late).start()
+    time.sleep(120)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="needs /proc")
+def test_a_worker_that_begins_after_its_run_was_killed_ends_too():
+    process = Started(start_late)
+    assert wait_until(lambda: len(children(process.process.pid)) == 1, process)
+    workers = children(process.process.pid)
+    assert process.kill(signal.SIGKILL) != 0
+    end = time.monotonic() + 30
     while any(map(alive, workers)) and time.monotonic() < end:
         time.sleep(0.05)
     assert not any(map(alive, workers))

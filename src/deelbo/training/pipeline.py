@@ -171,7 +171,9 @@ def _as_it_is(batch: Any) -> Any:
 def _begin_worker(number: int) -> None:
     """Leave Ctrl-C to the main process, which ends its workers, and end with it if it is killed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
+    parent = multiprocessing.parent_process()  # os.getppid() would be another one if it was killed before this line
+    assert parent is not None
+    threading.Thread(target=_end_with, args=(parent.pid,), daemon=True).start()
 
 
 def _end_with(parent: int) -> None:
