@@ -2,17 +2,19 @@
 
     python benchmarks/calibration.py train DATA OUT [--cells trec10,pets5] [--part 1/2]
     python benchmarks/calibration.py folds DATA OUT [--cells trec10,pets5] [--part 1/2] [--seeds 1001] [--folds 1]
+    python benchmarks/calibration.py default DATA OUT [--cells trec10,agnews8] [--part 1/2]
     python benchmarks/calibration.py other DATA OUT [--cells trec10,pets5] [--part 1/2] [--seeds 1001]
     python benchmarks/calibration.py table DATA OUT [--cells trec10,pets5] [--seeds 1001]
     python benchmarks/calibration.py picture DATA OUT [--cells digits10,cifar10,pets5,trec10]
 
 `train` makes the DE-ELBO run of each task and training set, by classes (without pairs or a blend), with its record in
 OUT/records and its network in OUT/networks. `folds` trains again without the first fifth of the training set
-(`--folds 1`), or without each of five. `other` trains again with label smoothing, and looks at early networks of the
-same run. `table` compares all contenders that there are: negative log-likelihood (NLL) and calibration error (ECE) on
-the test set; the first time it also computes what contenders need of each network, some minutes each. `picture` draws
-reliability before and after into OUT/reliability.png. All of it continues after an interruption. Parts can run in
-several processes, with one thread each.
+(`--folds 1`), or without each of five. `default` makes of each network of texts what the default does: a blend, or for
+few texts another network, trained by pairs. `other` trains again with label smoothing, looks at early networks of the
+same run, and linearises the network. `table` compares all contenders that there are: negative log-likelihood (NLL) and
+calibration error (ECE) on the test set; the first time it also computes what contenders need of each network, some
+minutes each. `picture` draws reliability before and after into OUT/reliability.png. All of it continues after an
+interruption. Parts can run in several processes, with one thread each.
 """
 
 from __future__ import annotations
@@ -39,6 +41,7 @@ from calibration_contenders import (
     contenders,
     dimension,
     observe,
+    observe_default,
     observe_other,
     read_kept,
 )
@@ -55,6 +58,7 @@ from deelbo.training.device import Execution
 from small_data import CELLS, RATES, SEEDS, STEPS, comparison
 
 FOLDS = 5
+TEST = {"cifar10": 2000, "pets": 1110}  # test examples, where there are more than in `small_data.py`
 
 
 def trials(arguments: argparse.Namespace) -> Iterator[tuple[str, Trial]]:
@@ -62,7 +66,8 @@ def trials(arguments: argparse.Namespace) -> Iterator[tuple[str, Trial]]:
     wanted = [int(seed) for seed in arguments.seeds.split(",")] if arguments.seeds else SEEDS
     options = Options(methods=("de-elbo",), settings={**STEPS, "pairs": False, "blend": 1.0}, learning_rates=RATES)
     for cell in arguments.cells.split(","):
-        for entry in comparison(cell, arguments.data, arguments.out, options, None, SEEDS).entries:
+        test = TEST.get(CELLS[cell].data)
+        for entry in comparison(cell, arguments.data, arguments.out, options, None, SEEDS, test).entries:
             trial = entry.plan().trials[0]
             if trial.settings.seed in wanted:
                 yield f"{cell}-{trial.settings.seed}", trial
@@ -97,6 +102,13 @@ def train_folds(name: str, trial: Trial, arguments: argparse.Namespace) -> None:
             found = runs.left_out(k)
             right = float((found["outputs"].argmax(1) == found["targets"]).double().mean())
             print(f"{name}, fold {k}: {len(found['targets'])} examples, {right:.1%} right", flush=True)
+
+
+def make_default(name: str, trial: Trial, arguments: argparse.Namespace) -> None:
+    """Make of a kept network of texts what the default does, unless it was done."""
+    if (arguments.out / "networks" / name).exists() and trial.model_spec.max_length is not None:
+        observe_default(name, trial, arguments.out)
+        print(name, flush=True)
 
 
 def train_other(name: str, trial: Trial, arguments: argparse.Namespace) -> None:
@@ -243,7 +255,7 @@ def each(arguments: argparse.Namespace, work: Callable[[str, Trial, argparse.Nam
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["train", "folds", "other", "table", "picture"])
+    parser.add_argument("what", choices=["train", "folds", "default", "other", "table", "picture"])
     parser.add_argument("data", type=Path)
     parser.add_argument("out", type=Path)
     parser.add_argument("--cells", default=",".join(CELLS))
@@ -256,7 +268,8 @@ def main() -> None:
     if arguments.what in ("table", "picture"):
         {"table": table, "picture": picture}[arguments.what](arguments)
     else:
-        each(arguments, {"train": train, "folds": train_folds, "other": train_other}[arguments.what])
+        work = {"train": train, "folds": train_folds, "default": make_default, "other": train_other}
+        each(arguments, work[arguments.what])
 
 
 if __name__ == "__main__":

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import math
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import safetensors.torch
 import torch
@@ -31,15 +31,20 @@ from deelbo.loading import load
 from deelbo.metrics.base import METRICS, metrics_of
 from deelbo.result import Result
 from deelbo.training.batches import in_order, labels_of, network_output
+from deelbo.training.blend import blend
 from deelbo.training.calibration import SPREAD, free_factor, held_out_calibration
-from deelbo.training.last_layer import LastLayer
+from deelbo.training.last_layer import LastLayer, spread, usual_margin
+from deelbo.training.loop import Candidate
 from deelbo.training.probe import fit_layer
 from deelbo.training.ridge import effective_dimension, fit_ridge
 from deelbo.training.sets import TrainingSets
+from deelbo.training.settings import PAIR_RATES
 from deelbo.training.start import Start, Starter
 
 PLAIN, BEST = "as it is", "best temperature (by the test set)"
 DEELBO, DIMENSION, HEAD = "free temperature (deelbo's)", "free temperature, D_e / N", "free temperature, D_h / N"
+LEFT, LEFT_BEST = "what the default leaves", "the same, with its best temperature (by the test set)"
+LINEARISED = "Laplace, all weights, linearised"
 DRAWS = 10
 EARLY = (0.2, 0.5)  # of the steps, at which early networks are looked at
 SMOOTHING = 0.1
@@ -130,13 +135,14 @@ def observe(name: str, trial: Trial, out: Path) -> dict[str, Tensor]:
             draws.append(outputs(kept, network, kept.test)[1])
     seen["draws"], seen["V"] = torch.stack(draws), layer.weight.detach().clone()
     seen["tau"] = torch.tensor(kept.result.prior_variances["head"], dtype=torch.float64)
-    seen["frozen_accuracy"] = torch.tensor(kept.result.start["frozen_features"]["accuracy"], dtype=torch.float64)
-    seen["linearised"] = linearised_laplace(kept, seen)
+    start = Start(**kept.result.start)
+    seen["frozen_accuracy"] = torch.tensor(start.frozen_features["accuracy"], dtype=torch.float64)
+    seen["information"] = torch.tensor(start.information, dtype=torch.float64)
     safetensors.torch.save_file(seen, path)
     return seen
 
 
-def linearised_laplace(kept: Kept, seen: dict[str, Tensor]) -> Tensor:
+def linearised_laplace(kept: Kept) -> Tensor:
     """Return logits f(x) + J(x) (w - mean) for draws w of Laplace's approximation over all weights, on the test set.
 
     The curvature is the diagonal of the empirical Fisher information, the prior's variances are the learned ones.
@@ -144,7 +150,8 @@ def linearised_laplace(kept: Kept, seen: dict[str, Tensor]) -> Tensor:
     network = kept.result.model
     prior = deelbo.priors.l2_zero(network)  # its mean has no part in the covariance
     prior.set_variances(kept.result.prior_variances)
-    log_likelihood = -float(F.cross_entropy(seen["train_z"], seen["train_y"], reduction="sum"))
+    logits, labels = outputs(kept, network, kept.sets.plain)[1], labels_of(kept.sets.plain)
+    log_likelihood = -float(F.cross_entropy(logits, labels, reduction="sum"))
     with eval_mode(network):
         batches = in_order(kept.sets.plain, 16, torch.device("cpu"))
         posterior = laplace_posterior(network, prior, batches, log_likelihood)
@@ -184,38 +191,98 @@ def _linear(network: nn.Module, weights: dict[str, Tensor], moves: dict[str, Ten
     return value_and_slope[0] + value_and_slope[1]
 
 
+@dataclass
+class Trained:
+    """A kept network of texts as `blend` asks for it: all training features, and a classifier that can be fitted."""
+
+    kept: Kept
+    last: LastLayer
+
+    @property
+    def network(self) -> nn.Module:
+        return self.kept.result.model
+
+    def refresh_batch_norm(self) -> None:
+        """Do nothing: networks of texts have no batch normalisation."""
+
+    def features(self) -> tuple[Tensor, Tensor]:
+        return outputs(self.kept, self.network, self.kept.sets.plain, self.last.layer)[0], labels_of(
+            self.kept.sets.plain
+        )
+
+    def spread(self) -> float:
+        return spread(*self.features())
+
+    def share_right(self) -> float:
+        return self.last.accuracy(*self.features())
+
+    def fit_last_layer(self) -> float:
+        self.last.fit(*self.features(), Categorical())
+        return self.share_right()
+
+
+def trained_again(kept: Kept, listener: events.Listener = events.ignore, **changes: Any) -> None:
+    """Train the pretrained network of a kept run again, with the run's settings but for some."""
+    settings = {**kept.result.settings.as_dict(), "learning_rates": (kept.result.learning_rate,), **changes}
+    deelbo.finetune(
+        kept.before,
+        kept.sets.augmented,
+        plain_train_set=kept.sets.plain,
+        device="cpu",
+        precision=kept.precision,
+        listener=listener,
+        **settings,
+    )
+
+
+def observe_default(name: str, trial: Trial, out: Path) -> dict[str, Tensor]:
+    """Return test logits of what the default makes of texts: trained by pairs, or a blend of the kept network."""
+    path = out / "networks" / f"{name}.default.safetensors"
+    if path.exists():
+        return safetensors.torch.load_file(path)
+    kept = read_kept(name, trial, out)
+    labels, start = labels_of(kept.sets.plain), Start(**kept.result.start)
+    classes = int(labels.max()) + 1
+    if replace(trial.settings, pairs=None).decided(True, len(labels), classes).pairs:
+        trained_again(kept, pairs=None, blend=None, learning_rates=PAIR_RATES)
+        network, share = kept.before, 1.0
+    else:
+        network = kept.result.model
+        last = LastLayer(last_layer(network, kept, classes), usual_margin(start.information))
+        share = blend(cast(Candidate, Trained(kept, last)), kept.before.state_dict(), None)
+    found = {"test_z": outputs(kept, network, kept.test)[1], "share": torch.tensor(share)}
+    safetensors.torch.save_file(found, path)
+    return found
+
+
+class Enough(Exception):
+    """Ends a training after the last early look at it."""
+
+
 def observe_other(name: str, trial: Trial, out: Path) -> dict[str, Tensor]:
-    """Return test logits of early networks of the run, and of the network with label smoothing; trained once."""
+    """Return test logits of early networks of the run, of the network with label smoothing, and of the linearised one.
+
+    What was found is kept.
+    """
     path = out / "networks" / f"{name}.other.safetensors"
     if path.exists():
         return safetensors.torch.load_file(path)
     kept = read_kept(name, trial, out)
-    found: dict[str, Tensor] = {}
+    found = {LINEARISED: log_mean(linearised_laplace(kept))}
     steps = kept.result.settings.steps
-    looks = {round(share * steps): share for share in EARLY}
+    looks = {round(share * steps): f"after {share:.0%} of the steps" for share in EARLY}
 
-    def look(network: nn.Module) -> Callable[[events.Event], None]:
-        def listener(event: events.Event) -> None:
-            if isinstance(event, events.StepTaken) and event.step in looks:
-                found[f"{looks[event.step]:.0%} of the steps"] = outputs(kept, network, kept.test)[1]
+    def look(event: events.Event) -> None:
+        if isinstance(event, events.StepTaken) and event.step in looks:
+            found[looks[event.step]] = outputs(kept, kept.before, kept.test)[1]
+            if event.step == max(looks):
+                raise Enough
 
-        return listener
-
-    initial = {key: value.clone() for key, value in kept.before.state_dict().items()}
-    for likelihood in ("categorical", "smoothed"):
-        kept.before.load_state_dict(initial)
-        rate = kept.result.learning_rate
-        settings = {**kept.result.settings.as_dict(), "learning_rates": (rate,), "likelihood": likelihood}
-        listener = look(kept.before) if likelihood == "categorical" else events.ignore
-        deelbo.finetune(
-            kept.before,
-            kept.sets.augmented,
-            plain_train_set=kept.sets.plain,
-            device="cpu",
-            precision=kept.precision,
-            listener=listener,
-            **settings,
-        )
+    initial = copy.deepcopy(kept.before.state_dict())
+    with suppress(Enough):
+        trained_again(kept, look)
+    kept.before.load_state_dict(initial)
+    trained_again(kept, likelihood="smoothed")
     found[f"label smoothing {SMOOTHING}"] = outputs(kept, kept.before, kept.test)[1]
     safetensors.torch.save_file(found, path)
     return found
@@ -267,7 +334,6 @@ def contenders(seen: dict[str, Tensor], name: str, out: Path) -> Contenders:
     found: Contenders = {title: ((factor * tested).log_softmax(1), 1 / factor) for title, factor in factors.items()}
     found[f"average of {DRAWS} draws"] = log_mean(seen["draws"]), None
     found["Laplace, last layer"] = laplace_last_layer(seen), None
-    found["Laplace, all weights, linearised"] = log_mean(seen["linearised"]), None
     found |= new_classifiers(seen)
     ridge = fit_ridge(seen["train_h"], y, likelihood, z.shape[1])
     head = seen["test_h"].double() @ ridge.weight.T + ridge.bias
@@ -275,7 +341,16 @@ def contenders(seen: dict[str, Tensor], name: str, out: Path) -> Contenders:
     path = out / "networks" / f"{name}.other.safetensors"
     for title, logits in safetensors.torch.load_file(path).items() if path.exists() else ():
         found[title] = logits.double().log_softmax(1), None
-    return found
+    return found | as_left(found, tested, labels, out / "networks" / f"{name}.default.safetensors")
+
+
+def as_left(found: Contenders, tested: Tensor, labels: Tensor, path: Path) -> Contenders:
+    """Return what the default leaves: images with the free temperature, texts with a fitted classifier."""
+    if path.exists():
+        tested = safetensors.torch.load_file(path)["test_z"].double()
+        found = {DEELBO: (tested.log_softmax(1), 1.0)}
+    factor = held_out_factor(tested, labels, Categorical())
+    return {LEFT: found[DEELBO], LEFT_BEST: ((factor * tested).log_softmax(1), 1 / factor)}
 
 
 def new_classifiers(seen: dict[str, Tensor]) -> Contenders:
@@ -286,10 +361,11 @@ def new_classifiers(seen: dict[str, Tensor]) -> Contenders:
     found: Contenders = {
         "new classifier, scikit-learn's default (SetFit's)": (torch.from_numpy(usual.predict_log_proba(tested)), None)
     }
-    last = LastLayer(nn.Linear(features.shape[1], classes, dtype=torch.float64))
+    margin = usual_margin(float(seen["information"]))
+    last = LastLayer(nn.Linear(features.shape[1], classes, dtype=torch.float64), margin)
     last.fit(features, y, Categorical())
     with torch.no_grad():
-        found["new classifier, penalty on its margin (as after pairs)"] = last.layer(tested).log_softmax(1), None
+        found["new classifier, penalty on its margin (deelbo's for texts)"] = last.layer(tested).log_softmax(1), None
     # The free temperature's penalty, (gamma / N) |W|^2 / (2 |V|^2) beside the mean NLL, for weights in all directions.
     determined = len(y) * Start(dimension=dimension(seen["frozen"])).pull(len(y))
     variance = float(seen["V"].double().square().sum()) / determined

@@ -138,9 +138,15 @@ def comparisons(cell: str, data: Path, out: Path, seeds: tuple[int, ...] = SEEDS
 
 
 def comparison(
-    cell: str, data: Path, out: Path, options: Options, pooling: str | None, seeds: tuple[int, ...]
+    cell: str,
+    data: Path,
+    out: Path,
+    options: Options,
+    pooling: str | None,
+    seeds: tuple[int, ...],
+    test: int | None = None,
 ) -> Comparison:
-    """Return one comparison of a cell on some training sets."""
+    """Return one comparison of a cell on some training sets, with as many test examples as given or as the cell has."""
     chosen = CELLS[cell]
     data_spec, model_spec = chosen.specs(data, out)
     if pooling is not None:
@@ -153,7 +159,7 @@ def comparison(
         options,
         train_sizes=sizes,
         seeds=seeds,
-        test_size=chosen.test,
+        test_size=test or chosen.test,
         precision=precision,
     )
     return Comparison(problems, Records(out / "records"))
