@@ -22,13 +22,14 @@ from deelbo.likelihoods import recognise_likelihood
 from deelbo.loading import load
 from deelbo.result import Result
 from deelbo.run_folder import RunFolder
+from deelbo.run_settings import about_run, decide
 from deelbo.run_timing import Timing, check_time
 from deelbo.training.batches import kind_of, labels_of
 from deelbo.training.calibration import parse_calibration
 from deelbo.training.device import Execution
 from deelbo.training.sets import TrainingSets
 from deelbo.training.settings import settings_for
-from deelbo.training_run import TrainingRun, about_run, decide
+from deelbo.training_run import TrainingRun
 
 
 def finetune(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import time
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -21,16 +21,17 @@ from deelbo._wording import counted
 from deelbo.errors import AllDivergedError
 from deelbo.likelihoods import LIKELIHOODS, Likelihood
 from deelbo.models import InputReader
-from deelbo.models.sentences import SentenceClassifier
 from deelbo.posteriors import DiagonalPosterior
 from deelbo.result import Result
 from deelbo.run_folder import RunFolder
+from deelbo.run_settings import decide
 from deelbo.run_timing import Timing
 from deelbo.training.batch_norm import batch_norm_layers, has_statistics
 from deelbo.training.batches import Inputs, even_parts, fetch, labels_of, to_device
-from deelbo.training.blend import blend
+from deelbo.training.blend import blend, describe_blend
 from deelbo.training.calibration import Calibration, outputs_of, training_set_calibration
 from deelbo.training.device import Execution
+from deelbo.training.history import speed_of
 from deelbo.training.last_layer import LastLayer, usual_margin
 from deelbo.training.loop import Candidate
 from deelbo.training.method import METHODS, Method, MethodInputs
@@ -41,18 +42,6 @@ from deelbo.training.settings import Settings
 from deelbo.training.start import MOST_EXAMPLES, Start, Starter
 from deelbo.training.time_budget import Plan, Work
 
-PAIRED = (
-    "a sentence encoder, few classes and few texts: texts of one class are drawn together and others apart, and the "
-    "classifier is fitted at the end; pairs=False trains all weights with the classifier"
-)
-BLENDED = (
-    "a sentence encoder: the network ends {share:.0%} of the way from its pretrained to its trained weights, with a "
-    "classifier that is fitted there; blend=1 keeps the trained weights"
-)
-NOT_BLENDED = (
-    "a sentence encoder: the network keeps its trained weights, since on the way back to the pretrained ones fewer "
-    "training texts are predicted rightly"
-)
 DOUBTFUL = (
     "before training, features of this network predicted these labels no better than guessing: if the labels are wrong "
     "or the task cannot be learned, the probabilities are too certain, and only a calibration by folds would show it"
@@ -62,30 +51,6 @@ OTHER_NUMBER = (
     "the run began with {before} and goes on with {number}: it takes the same batches, but its result is not that of "
     "either number to the last bit"
 )
-
-
-def decide(
-    settings: Settings, network: nn.Module, number: int, num_outputs: int, listener: events.Listener = events.ignore
-) -> Settings:
-    """Return settings that say how this network is trained best, and tell the user if that is by pairs.
-
-    Args:
-        settings: Settings of the run.
-        network: The network.
-        number: Number of training examples.
-        num_outputs: Number of outputs for an example.
-        listener: Called with a note for the user.
-    """
-    decided = settings.decided(isinstance(unwrap(network), SentenceClassifier), number, num_outputs)
-    if decided.pairs and settings.pairs is None:
-        listener(events.Note(PAIRED))
-    return decided
-
-
-def about_run(settings: Settings, execution: Execution) -> dict[str, Any]:
-    """Return what else must be the same when a run is continued: the precision, and the content of the prior's file."""
-    fingerprint = settings.prior_recipe().fingerprint()
-    return {"precision": execution.precision, **({} if fingerprint is None else {"prior_file": fingerprint})}
 
 
 @dataclass
@@ -356,7 +321,7 @@ class TrainingRun:
             return 1.0
         share = blend(winner, initial, self.settings.blend)
         if self.settings.blend is None:
-            self.listener(events.Note((NOT_BLENDED if share == 1 else BLENDED).format(share=share)))
+            self.listener(events.Note(describe_blend(share)))
         return share
 
     def _notes(self, store: Store) -> list[dict[str, Any]]:
@@ -384,7 +349,7 @@ class TrainingRun:
         self, winner: Candidate, share: float, values: dict[int, dict[float, float]], notes: list[dict[str, Any]]
     ) -> Result:
         """Sum up a search: its best candidate and where it lies after a blend, and the histories of all."""
-        network, method = unwrap(winner.network), winner.method
+        network, method, clocks = unwrap(winner.network), winner.method, [note["clock"] for note in notes]
         return Result(
             model=network.eval(),
             settings=self.settings,
@@ -398,7 +363,7 @@ class TrainingRun:
             values=values,
             num_data=self.sets.number,
             num_params=sum(p.numel() for p in trainable(network).values()),
-            speed={**_speed([note["clock"] for note in notes], self._start.seconds), "workers": self._batches.workers},
+            speed={**speed_of(clocks, self._start.seconds), "workers": self._batches.workers},
             reader=self.reader,
             start=self._start.as_dict(),
             plan=None if self._plan is None else self._plan.as_dict(),
@@ -419,27 +384,3 @@ class TrainingRun:
 def _beside_variances(learned: dict[str, float]) -> dict[str, float]:
     """Return the learned numbers without the prior variances, which a result has in a field of their own."""
     return {name: value for name, value in learned.items() if not name.startswith("variance_")}
-
-
-def _speed(clocks: Iterable[dict[str, float]], before: float) -> dict[str, float]:
-    """Return the speed of training, from the clocks of all candidates.
-
-    Args:
-        clocks: Clocks of the candidates.
-        before: Seconds before the first step, which "seconds" includes.
-
-    Returns:
-        "examples_per_second" of training steps; "outside_network", the share of those steps that is spent outside the
-        forward and backward passes (data, noise, prior, optimizer); "data", the part of that for data; "seconds" of
-        the start and all steps, and "seconds_objective" of estimates of the objective.
-    """
-    clocks = list(clocks)
-    total = {name: sum(clock[name] for clock in clocks) for name in clocks[0]}
-    steps = max(total["steps"], 1e-9)
-    return {
-        "examples_per_second": total["examples"] / steps,
-        "outside_network": 1 - total["network"] / steps,
-        "data": total["data"] / steps,
-        "seconds": before + total["steps"],
-        "seconds_objective": total["objective"],
-    }

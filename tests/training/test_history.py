@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from deelbo.training.history import History
+from deelbo.training.history import History, speed_of
 
 
 def sums(loss, nll, score, examples):
@@ -41,3 +41,14 @@ def test_it_continues_from_its_notes_in_the_middle_of_an_epoch():
         part.add(sums(2.0, 1.0, 1.0, 1.0), "accuracy")
     assert whole.rows == second.rows
     assert whole.means() == second.means()
+
+
+def test_clocks_are_summed_up():
+    clock = {"data": 1.0, "network": 6.0, "steps": 8.0, "objective": 2.0, "number": 10.0, "examples": 40.0}
+    assert speed_of([clock, clock], before=3.0) == {
+        "examples_per_second": 5.0,
+        "outside_network": 0.25,
+        "data": 0.125,
+        "seconds": 19.0,
+        "seconds_objective": 4.0,
+    }

@@ -31,12 +31,13 @@ from deelbo.models import InputReader
 from deelbo.priors import GaussianPrior
 from deelbo.result import Result, versions
 from deelbo.run_folder import RunFolder
+from deelbo.run_settings import about_run, decide
 from deelbo.specs import DataSpec, ModelSpec
 from deelbo.training.batches import in_order, labels_of, network_output
 from deelbo.training.device import Execution
 from deelbo.training.search import planned_steps
 from deelbo.training.sets import TrainingSets
-from deelbo.training_run import TrainingRun, about_run, decide
+from deelbo.training_run import TrainingRun
 
 BATCH = 64  # batch size in tests
 

@@ -27,13 +27,14 @@ from deelbo.reproduce.setup import Setup
 from deelbo.reproduce.study import Study
 from deelbo.result import Result
 from deelbo.run_folder import RunFolder
+from deelbo.run_settings import about_run
 from deelbo.training.batch_norm import refresh_batch_norm
 from deelbo.training.batches import even_parts, fetch, in_order, network_output
 from deelbo.training.device import Execution
 from deelbo.training.search import planned_steps
 from deelbo.training.sets import TrainingSets
 from deelbo.training.settings import Settings
-from deelbo.training_run import TrainingRun, about_run
+from deelbo.training_run import TrainingRun
 
 
 @dataclass(frozen=True)

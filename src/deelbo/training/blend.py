@@ -23,6 +23,15 @@ SHARES = tuple(k / 20 for k in range(10, 20))  # from half of the way to nearly 
 SPREAD = 0.4  # part of the features' variance that may lie within classes
 UNLEARNED = 0.01  # share of training examples; a blend that predicts so many fewer rightly has gone too far back
 
+BLENDED = (
+    "a sentence encoder: the network ends {share:.0%} of the way from its pretrained to its trained weights, with a "
+    "classifier that is fitted there; blend=1 keeps the trained weights"
+)
+NOT_BLENDED = (
+    "a sentence encoder: the network keeps its trained weights, since on the way back to the pretrained ones fewer "
+    "training texts are predicted rightly"
+)
+
 
 @torch.no_grad()
 def blend(candidate: Candidate, initial: Mapping[str, Tensor], share: float | None) -> float:
@@ -58,3 +67,12 @@ def blend(candidate: Candidate, initial: Mapping[str, Tensor], share: float | No
         return wanted
     network.load_state_dict(trained)
     return 1.0
+
+
+def describe_blend(share: float) -> str:
+    """Return a sentence for the user about a share that was chosen for a sentence encoder.
+
+    Args:
+        share: What `blend` returned.
+    """
+    return (NOT_BLENDED if share == 1 else BLENDED).format(share=share)

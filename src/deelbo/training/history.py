@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import Any
 
 from torch import Tensor
@@ -65,3 +66,27 @@ class History:
         """Continue from what `notes` returned."""
         self.rows, self._epoch = [dict(row) for row in notes["history"]], dict(notes["epoch"])
         self._column, self._unread = notes["score"], None
+
+
+def speed_of(clocks: Iterable[dict[str, float]], before: float) -> dict[str, float]:
+    """Return the speed of training, from the clocks of all candidates.
+
+    Args:
+        clocks: Clocks of the candidates.
+        before: Seconds before the first step, which "seconds" includes.
+
+    Returns:
+        "examples_per_second" of training steps; "outside_network", the share of those steps that is spent outside the
+        forward and backward passes (data, noise, prior, optimizer); "data", the part of that for data; "seconds" of
+        the start and all steps, and "seconds_objective" of estimates of the objective.
+    """
+    clocks = list(clocks)
+    total = {name: sum(clock[name] for clock in clocks) for name in clocks[0]}
+    steps = max(total["steps"], 1e-9)
+    return {
+        "examples_per_second": total["examples"] / steps,
+        "outside_network": 1 - total["network"] / steps,
+        "data": total["data"] / steps,
+        "seconds": before + total["steps"],
+        "seconds_objective": total["objective"],
+    }
