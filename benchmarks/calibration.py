@@ -4,17 +4,19 @@
     python benchmarks/calibration.py folds DATA OUT [--cells trec10,pets5] [--part 1/2] [--seeds 1001] [--folds 1]
     python benchmarks/calibration.py default DATA OUT [--cells trec10,agnews8] [--part 1/2]
     python benchmarks/calibration.py other DATA OUT [--cells trec10,pets5] [--part 1/2] [--seeds 1001]
+    python benchmarks/calibration.py linearise DATA OUT [--cells trec10,pets5] [--part 1/2] [--seeds 1001]
     python benchmarks/calibration.py table DATA OUT [--cells trec10,pets5] [--seeds 1001]
     python benchmarks/calibration.py picture DATA OUT [--cells digits10,cifar10,pets5,trec10]
 
 `train` makes the DE-ELBO run of each task and training set, by classes (without pairs or a blend), with its record in
-OUT/records and its network in OUT/networks. `folds` trains again without the first fifth of the training set
-(`--folds 1`), or without each of five. `default` makes of each network of texts what the default does: a blend, or for
-few texts another network, trained by pairs. `other` trains again with label smoothing, looks at early networks of the
-same run, and linearises the network. `table` compares all contenders that there are: negative log-likelihood (NLL) and
-calibration error (ECE) on the test set; the first time it also computes what contenders need of each network, some
-minutes each. `picture` draws reliability before and after into OUT/reliability.png. All of it continues after an
-interruption. Parts can run in several processes, with one thread each.
+OUT/records and its network in OUT/networks. `folds` trains again without the first fifth of the training set (`--folds
+1`), or without each of five. `default` makes of each network of texts what the default does: a blend, or for few texts
+another network, trained by pairs. `other` averages draws, trains again with label smoothing, and looks at early
+networks of the same run; `linearise` is for Laplace's approximation over all weights, some minutes for each network.
+`table` compares all contenders that there are: negative log-likelihood (NLL) and calibration error (ECE) on the test
+set; the first time it also computes what contenders need of each network, some minutes each. `picture` draws
+reliability before and after into OUT/reliability.png. All of it continues after an interruption. Parts can run in
+several processes, with one thread each.
 """
 
 from __future__ import annotations
@@ -32,9 +34,9 @@ import torch
 from torch import Tensor
 
 from calibration_contenders import (
+    BEFORE,
     BEST,
     DEELBO,
-    DIMENSION,
     HEAD,
     PLAIN,
     Kept,
@@ -42,6 +44,7 @@ from calibration_contenders import (
     dimension,
     observe,
     observe_default,
+    observe_linearised,
     observe_other,
     read_kept,
 )
@@ -118,6 +121,13 @@ def train_other(name: str, trial: Trial, arguments: argparse.Namespace) -> None:
         print(name, flush=True)
 
 
+def linearise(name: str, trial: Trial, arguments: argparse.Namespace) -> None:
+    """Linearise a kept network, unless it was done."""
+    if (arguments.out / "networks" / name).exists():
+        observe_linearised(name, trial, arguments.out)
+        print(name, flush=True)
+
+
 @dataclass
 class Network:
     """What was found on one kept network: temperature (or none) and metrics of each contender, and facts about it."""
@@ -156,7 +166,7 @@ def compared(name: str, trial: Trial, out: Path) -> Network:
 
 
 def table(arguments: argparse.Namespace) -> None:
-    """Print every contender on every kept network, then a row for each task, then a row for each contender."""
+    """Print every contender on every kept network, then a row for each task, and one for each contender."""
     networks = []
     for name, trial in trials(arguments):
         if not (arguments.out / "networks" / name).exists():
@@ -181,14 +191,14 @@ def mean(networks: list[Network], title: str, metric: str) -> float:
 
 def print_tasks(networks: list[Network]) -> None:
     """Print a row for each task: means over its training sets."""
-    print("\n| | N | D_e | accuracy, % | T: free, best | NLL: plain | free | D_e / N | D_h / N | best T ", end="")
+    print("\n| | N | D_e | accuracy, % | T: free, best | NLL: plain | free | rule before | D_h / N | best T ", end="")
     print("| ECE: plain | free | best T | by chance |\n" + "| --- " * 14 + "|")
     for cell in dict.fromkeys(network.name.rpartition("-")[0] for network in networks):
         of = [network for network in networks if network.name.rpartition("-")[0] == cell]
         free, best = (statistics.mean(n.temperatures[title] or 0.0 for n in of) for title in (DEELBO, BEST))
         about = f"{of[0].number} | {statistics.mean(n.dimension for n in of):.0f} "
         about += f"| {100 * mean(of, PLAIN, 'accuracy'):.1f} | {free:.2f}, {best:.2f}"
-        nlls = " | ".join(f"{mean(of, title, 'nll'):.3f}" for title in (PLAIN, DEELBO, DIMENSION, HEAD, BEST))
+        nlls = " | ".join(f"{mean(of, title, 'nll'):.3f}" for title in (PLAIN, DEELBO, BEFORE, HEAD, BEST))
         eces = " | ".join(f"{mean(of, title, 'ece'):.3f}" for title in (PLAIN, DEELBO, BEST))
         print(f"| {cell} ({len(of)}) | {about} | {nlls} | {eces} | {statistics.mean(n.sampling_ece for n in of):.3f} |")
 
@@ -255,7 +265,7 @@ def each(arguments: argparse.Namespace, work: Callable[[str, Trial, argparse.Nam
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["train", "folds", "default", "other", "table", "picture"])
+    parser.add_argument("what", choices=["train", "folds", "default", "other", "linearise", "table", "picture"])
     parser.add_argument("data", type=Path)
     parser.add_argument("out", type=Path)
     parser.add_argument("--cells", default=",".join(CELLS))
@@ -269,6 +279,7 @@ def main() -> None:
         {"table": table, "picture": picture}[arguments.what](arguments)
     else:
         work = {"train": train, "folds": train_folds, "default": make_default, "other": train_other}
+        work["linearise"] = linearise
         each(arguments, work[arguments.what])
 
 

@@ -43,6 +43,7 @@ from deelbo.training.start import Start, Starter
 
 PLAIN, BEST = "as it is", "best temperature (by the test set)"
 DEELBO, DIMENSION, HEAD = "free temperature (deelbo's)", "free temperature, D_e / N", "free temperature, D_h / N"
+BEFORE = "free temperature, D_e / sqrt(100 N), the rule before"
 LEFT, LEFT_BEST = "what the default leaves", "the same, with its best temperature (by the test set)"
 LINEARISED = "Laplace, all weights, linearised"
 DRAWS = 10
@@ -117,7 +118,7 @@ def last_layer(network: nn.Module, kept: Kept, num_classes: int) -> nn.Linear:
 
 
 def observe(name: str, trial: Trial, out: Path) -> dict[str, Tensor]:
-    """Return what the contenders need of a kept run: features and logits, also of draws; computed once."""
+    """Return what the contenders need of a kept run: features and logits; computed once."""
     path = out / "networks" / f"{name}.safetensors"
     if path.exists():
         return safetensors.torch.load_file(path)
@@ -128,12 +129,7 @@ def observe(name: str, trial: Trial, out: Path) -> dict[str, Tensor]:
     seen["frozen"], _ = outputs(kept, kept.before, kept.sets.plain, last_layer(kept.before, kept, classes))
     seen["train_h"], seen["train_z"] = outputs(kept, network, kept.sets.plain, layer)
     seen["test_h"], seen["test_z"] = outputs(kept, network, kept.test, layer)
-    draws = []
-    assert kept.result.posterior is not None
-    for seed in range(DRAWS):
-        with kept.result.posterior.sample(seed=seed):
-            draws.append(outputs(kept, network, kept.test)[1])
-    seen["draws"], seen["V"] = torch.stack(draws), layer.weight.detach().clone()
+    seen["V"] = layer.weight.detach().clone()
     seen["tau"] = torch.tensor(kept.result.prior_variances["head"], dtype=torch.float64)
     start = Start(**kept.result.start)
     seen["frozen_accuracy"] = torch.tensor(start.frozen_features["accuracy"], dtype=torch.float64)
@@ -255,20 +251,27 @@ def observe_default(name: str, trial: Trial, out: Path) -> dict[str, Tensor]:
     return found
 
 
+def average_of_draws(kept: Kept) -> Tensor:
+    """Return the logarithms of test probabilities that are averaged over draws from the posterior."""
+    found = []
+    assert kept.result.posterior is not None
+    for seed in range(DRAWS):
+        with kept.result.posterior.sample(seed=seed):
+            found.append(outputs(kept, kept.result.model, kept.test)[1])
+    return log_mean(torch.stack(found))
+
+
 class Enough(Exception):
     """Ends a training after the last early look at it."""
 
 
 def observe_other(name: str, trial: Trial, out: Path) -> dict[str, Tensor]:
-    """Return test logits of early networks of the run, of the network with label smoothing, and of the linearised one.
-
-    What was found is kept.
-    """
+    """Return test logits of early networks of the run, of one with label smoothing, and averaged over draws; kept."""
     path = out / "networks" / f"{name}.other.safetensors"
     if path.exists():
         return safetensors.torch.load_file(path)
     kept = read_kept(name, trial, out)
-    found = {LINEARISED: log_mean(linearised_laplace(kept))}
+    found = {f"average of {DRAWS} draws": average_of_draws(kept)}
     steps = kept.result.settings.steps
     looks = {round(share * steps): f"after {share:.0%} of the steps" for share in EARLY}
 
@@ -288,10 +291,33 @@ def observe_other(name: str, trial: Trial, out: Path) -> dict[str, Tensor]:
     return found
 
 
+def observe_linearised(name: str, trial: Trial, out: Path) -> dict[str, Tensor]:
+    """Return the logarithms of test probabilities of the linearised network; computed once."""
+    path = out / "networks" / f"{name}.linearised.safetensors"
+    if path.exists():
+        return safetensors.torch.load_file(path)
+    found = {LINEARISED: log_mean(linearised_laplace(read_kept(name, trial, out)))}
+    safetensors.torch.save_file(found, path)
+    return found
+
+
 def dimension(features: Tensor) -> float:
     """Return the effective dimension of features."""
     centred = features.double() - features.double().mean(0)
     return effective_dimension(torch.linalg.svdvals(centred).square(), len(features))
+
+
+def known_before(labels: Tensor, dimension: float, accuracy: Tensor, information: Tensor) -> Start:
+    """Return what was known before a network was trained, from the training labels and what was kept of its start."""
+    guessing = float(torch.special.entr(labels.bincount().double() / len(labels)).sum())
+    left_out = {"accuracy": float(accuracy), "nll": guessing - float(information)}
+    return Start(dimension=dimension, guessing=guessing, frozen_features=left_out)
+
+
+def factor_before(logits: Tensor, labels: Tensor, start: Start) -> float:
+    """Return the free factor by the rule before."""
+    assert start.dimension is not None
+    return min(1.0, training_set_factor(logits, labels, Categorical(), start.dimension / math.sqrt(100 * len(labels))))
 
 
 def laplace_last_layer(seen: dict[str, Tensor]) -> Tensor:
@@ -319,12 +345,13 @@ def contenders(seen: dict[str, Tensor], name: str, out: Path) -> Contenders:
     likelihood = Categorical()
     z, y, tested, labels = seen["train_z"].double(), seen["train_y"], seen["test_z"].double(), seen["test_y"]
     directions = dimension(seen["frozen"])
-    start = Start(dimension=directions, frozen_features={"accuracy": float(seen["frozen_accuracy"])})
+    start = known_before(y, directions, seen["frozen_accuracy"], seen["information"])
     share = float(seen["V"].square().sum()) / (seen["V"].numel() * float(seen["tau"]))
     free = free_factor(z, y, likelihood, start, len(y))
     factors = {
         PLAIN: 1.0,
         DEELBO: free,
+        BEFORE: factor_before(z, y, start),
         DIMENSION: min(1.0, training_set_factor(z, y, likelihood, directions / len(y))),
         HEAD: training_set_factor(z, y, likelihood, share),
         "free temperature, the same penalty for all": min(1.0, training_set_factor(z, y, likelihood, 1.0)),
@@ -332,15 +359,14 @@ def contenders(seen: dict[str, Tensor], name: str, out: Path) -> Contenders:
         **fold_factors(out / "networks" / name / "folds", free),
     }
     found: Contenders = {title: ((factor * tested).log_softmax(1), 1 / factor) for title, factor in factors.items()}
-    found[f"average of {DRAWS} draws"] = log_mean(seen["draws"]), None
     found["Laplace, last layer"] = laplace_last_layer(seen), None
-    found |= new_classifiers(seen)
+    found |= new_classifiers(seen, start.pull(len(y), float(likelihood(z, y))))
     ridge = fit_ridge(seen["train_h"], y, likelihood, z.shape[1])
     head = seen["test_h"].double() @ ridge.weight.T + ridge.bias
     found["new classifier on the trained features, leave-one-out"] = head.log_softmax(1), None
-    path = out / "networks" / f"{name}.other.safetensors"
-    for title, logits in safetensors.torch.load_file(path).items() if path.exists() else ():
-        found[title] = logits.double().log_softmax(1), None
+    for path in (out / "networks" / f"{name}.{kind}.safetensors" for kind in ("other", "linearised")):
+        for title, logits in safetensors.torch.load_file(path).items() if path.exists() else ():
+            found[title] = logits.double().log_softmax(1), None
     return found | as_left(found, tested, labels, out / "networks" / f"{name}.default.safetensors")
 
 
@@ -353,7 +379,7 @@ def as_left(found: Contenders, tested: Tensor, labels: Tensor, path: Path) -> Co
     return {LEFT: found[DEELBO], LEFT_BEST: ((factor * tested).log_softmax(1), 1 / factor)}
 
 
-def new_classifiers(seen: dict[str, Tensor]) -> Contenders:
+def new_classifiers(seen: dict[str, Tensor], pull: float) -> Contenders:
     """Return what classifiers say that are fitted to the trained features by logistic regression: other classes too."""
     features, y, tested = seen["train_h"].double(), seen["train_y"], seen["test_h"].double()
     classes = seen["train_z"].shape[1]
@@ -366,9 +392,8 @@ def new_classifiers(seen: dict[str, Tensor]) -> Contenders:
     last.fit(features, y, Categorical())
     with torch.no_grad():
         found["new classifier, penalty on its margin (deelbo's for texts)"] = last.layer(tested).log_softmax(1), None
-    # The free temperature's penalty, (gamma / N) |W|^2 / (2 |V|^2) beside the mean NLL, for weights in all directions.
-    determined = len(y) * Start(dimension=dimension(seen["frozen"])).pull(len(y))
-    variance = float(seen["V"].double().square().sum()) / determined
+    # The free temperature's penalty, pi |W|^2 / (2 |V|^2) beside the mean NLL, for weights in all directions.
+    variance = float(seen["V"].double().square().sum()) / (len(y) * max(pull, 1e-6))
     layer = fit_layer(features, y, Categorical(), classes, variance)
     logits = tested @ layer.weight.T + layer.bias
     found["new classifier, the free temperature's penalty"] = logits.log_softmax(1), None

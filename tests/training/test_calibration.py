@@ -78,15 +78,16 @@ def test_the_training_set_never_makes_more_certain():
     assert (found.temperature, found.source) == (1.0, "training set")
 
 
-def test_the_training_set_is_predicted_no_less_surely_than_the_frozen_features_are_right():
+def test_the_training_set_is_predicted_at_least_halfway_as_surely_as_the_frozen_features_are_right():
     classes = torch.arange(40) % 4
-    outputs = 3.0 * torch.nn.functional.one_hot(classes)  # a confidence of 0.87
+    outputs = 3.0 * torch.nn.functional.one_hot(classes)
+    plain = float(outputs.softmax(1).amax(1).mean())  # 0.87
     careful = training_set_calibration(outputs, classes, Categorical(), Start(dimension=100), 40).temperature
     start = Start(dimension=100, frozen_features={"accuracy": 0.8})
     found = training_set_calibration(outputs, classes, Categorical(), start, 40)
     assert 1 < found.temperature < careful
     confidence = float((outputs / found.temperature).softmax(1).amax(1).mean())
-    assert confidence == pytest.approx(33 / 42, abs=1e-3)  # of 40 examples 32 are right; one more of each kind
+    assert confidence == pytest.approx((33 / 42 + plain) / 2, abs=1e-3)  # of 40 are 32 right; one more of each kind
     surer = training_set_calibration(
         outputs, classes, Categorical(), replace(start, frozen_features={"accuracy": 1.0}), 40
     )

@@ -162,3 +162,16 @@ def test_numbers_have_only_their_main_metric():
     assert likelihood.noise.item() == pytest.approx(1.0)  # the outputs are zero
     given.prepare("auto", "ridge")
     assert likelihood.noise.item() == pytest.approx(start.frozen_features["rmse"] / likelihood.spread.item(), rel=1e-4)
+
+
+def test_the_pull_depends_on_what_the_features_say_and_on_what_training_has_fitted():
+    start = Start(dimension=16.0, guessing=2.0, frozen_features={"nll": 1.5})  # they explain a quarter
+    assert start.pull(100) == start.pull(1000) == pytest.approx(0.08 * 16)
+    assert start.pull(100, nll=0.75) == pytest.approx(0.08 * 4)
+    assert start.pull(100, nll=1.6) == 0  # nothing is fitted beyond what the frozen features predict
+    unsure = Start(dimension=16.0, guessing=2.0, frozen_features={"nll": 1.9})
+    assert unsure.pull(100) == pytest.approx(0.08 * 100)
+    assert Start(dimension=16.0, guessing=2.0, frozen_features={"nll": 0.0}).pull(100) == pytest.approx(0.08)
+    assert Start(dimension=16.0, guessing=0.0, frozen_features={"nll": 0.0}).pull(100) == pytest.approx(8)  # one class
+    assert Start(dimension=16.0).pull(100) == pytest.approx(0.16)  # of several labels
+    assert Start().pull(100) == 1

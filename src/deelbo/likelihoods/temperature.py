@@ -1,13 +1,13 @@
 r"""How large a network's outputs should be for its probabilities to be right: one factor s = 1 / temperature.
 
 With held-out examples, s is the factor with the best likelihood. Without any, the classifier is taken as a model of its
-own on the features of the pretrained network, of whose weights (for each class) the data determine gamma. As the
-evidence does for a linear model, its prior variance makes the penalty at the fitted weights gamma / 2 in all, which
-grows with s^2:
+own on given features. As the evidence does for a linear model, its prior variance makes the penalty at the fitted
+weights gamma / 2 in all, where gamma is the number of weights that the data determine; it grows with s^2:
 
-    s* = argmin over s of  mean NLL(s * outputs) + (gamma / N) s^2 / 2      on the training set, at the mean weights.
+    s* = argmin over s of  mean NLL(s * outputs) + pi s^2 / 2,   pi = gamma / N     on the training set, at the means.
 
-docs/calibration.md has the argument, the measurements, and where it is wrong.
+How large pi is for features that are trained is measured (`Start.pull`); docs/calibration.md has the argument, the
+measurements, and where it is wrong.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def training_set_factor(outputs: Tensor, targets: Tensor, likelihood: Likelihood
         outputs: Outputs of the network for its training examples, without augmentation.
         targets: Their targets.
         likelihood: Likelihood whose outputs are logits.
-        pull: gamma / N, determined weights for each training example.
+        pull: pi, determined weights for each training example.
 
     Example:
         >>> import torch
@@ -70,28 +70,31 @@ def training_set_factor(outputs: Tensor, targets: Tensor, likelihood: Likelihood
 
 
 @torch.no_grad()
-def confident_factor(logits: Tensor, factor: float, least: float) -> float:
-    """Return the factor, or one nearer to 1 with which the mean confidence in the most probable class is `least`.
+def confident_factor(logits: Tensor, factor: float, left_out: float) -> float:
+    """Return the factor, or one nearer to 1 with which the network is not too careful on its training examples.
 
-    A network is at least as confident on its training examples as on new ones. If it were less confident on them than
-    it can be expected to be right on new ones, it would be too careful.
+    On the examples that it was fitted to, a classifier does better than the true model would, and on examples that were
+    left out worse; where it has few parameters for its examples, by as much. So the mean confidence in the most
+    probable class stays at least halfway between the accuracy on examples that were left out and the confidence with
+    the factor 1.
 
     Args:
         logits: Logits of classes for the training examples, [examples, classes].
         factor: Factor of the logits, at most 1.
-        least: Expected accuracy on new examples.
+        left_out: Accuracy on examples that were left out.
 
     Example:
         >>> import torch
         >>> from deelbo.likelihoods.temperature import confident_factor
         >>> logits = torch.tensor([[2.0, 0.0], [0.0, 2.0]])  # a confidence of 0.88
-        >>> round(confident_factor(logits, 0.1, least=0.7), 2)  # log(0.7 / 0.3) / 2, instead of a confidence of 0.55
-        0.42
+        >>> round(confident_factor(logits, 0.1, left_out=0.5), 2)  # a confidence of 0.69 instead of 0.55
+        0.4
     """
 
     def confidence(factor: float) -> float:
         return float((factor * logits.double()).softmax(1).amax(1).mean())
 
+    least = (left_out + confidence(1.0)) / 2
     if confidence(factor) >= least:
         return factor
     low, high = factor, 1.0

@@ -138,10 +138,11 @@ def free_factor(outputs: Tensor, targets: Tensor, likelihood: Likelihood, start:
         start: What was found out about the pretrained network's features before training.
         number: N, the number of training examples, of which these may be a part.
     """
-    factor = min(1.0, training_set_factor(outputs, targets, likelihood, start.pull(number)))
+    pull = start.pull(number, float(likelihood(outputs, targets)))
+    factor = min(1.0, training_set_factor(outputs, targets, likelihood, pull))
     if likelihood.name == "categorical" and "accuracy" in start.frozen_features:
-        expected = (number * start.frozen_features["accuracy"] + 1) / (number + 2)  # Laplace's rule of succession
-        factor = confident_factor(outputs[targets != IGNORED], factor, expected)
+        left_out = (number * start.frozen_features["accuracy"] + 1) / (number + 2)  # Laplace's rule of succession
+        factor = confident_factor(outputs[targets != IGNORED], factor, left_out)
     return factor
 
 

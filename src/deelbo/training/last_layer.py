@@ -5,10 +5,10 @@ It is a logistic regression with a penalty on its margin m: weights W have the l
     mean NLL + sqrt(60 / N) (m / m_0)^2 / 2 ,    m^2 = |W|^2 s^2 C / (C - 1)^2 ,
 
 where s^2 is the mean squared distance of the features from their mean. For features at the corners of a simplex, which
-is where pairs bring C classes, m is by how much the logit of the right class is above the others. Like that of the free
-temperature, the penalty falls with the root of N. The margin m_0 is smaller where the pretrained features say little of
-the classes (`usual_margin`): a trained network separates the training examples of any task, also of one in which new
-examples cannot be told apart. docs/choosing.md#pairs-before-classes has what was measured.
+is where pairs bring C classes, m is by how much the logit of the right class is above the others. Like the pull on the
+free temperature, the margin m_0 depends on how much the pretrained features say of the classes (`usual_margin`): a
+trained network separates the training examples of any task, also of one in which new examples cannot be told apart.
+docs/choosing.md#pairs-before-classes has what was measured.
 """
 
 from __future__ import annotations

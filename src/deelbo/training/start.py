@@ -29,6 +29,8 @@ from deelbo.training.ridge import Ridge, fit_ridge
 MOST_EXAMPLES = 5000  # enough to tell what features are worth, and few enough for a decomposition in seconds
 
 LITTLE = 0.03  # of the labels' entropy, which says that features do not predict them
+LEAST = 0.1  # of the labels' entropy, which features are assumed to explain at least
+TINY = 1e-9  # nats, instead of none, to divide by
 FITTED = ("ridge", "probe")
 HEAD_STARTS = ("zero", *FITTED, "random")
 UNUSABLE = "there are fewer than two examples, or the features are not finite numbers"
@@ -62,13 +64,27 @@ class Start:
     guessing: float | None = None
     classifier: str = ""
 
-    def pull(self, number: int) -> float:
-        r"""Return gamma / N for so many training examples, gamma being how many weights of a classifier they determine.
+    def pull(self, number: int, nll: float = 0.0) -> float:
+        r"""Return pi, by how much a factor of the network's logits is pulled to zero (see `training_set_factor`).
 
-        gamma = D_e sqrt(N / 100): more examples determine more of them. The exponent and the constant were measured
-        (docs/calibration.md). 1 if D_e, the effective dimension, is unknown.
+        pi = D_e^(3/4) / 100 (F / R)^2,   F = 1 - nll / L,   R = 1 - L / H,   F at least 0, R at least 0.1
+
+        L is the negative log-likelihood of the left-out predictions, H that of guessing. So R is the share of the
+        labels' entropy that the frozen features explain, and F the share of L that training has fitted: what it has not
+        fitted it has not learned by heart. Constant and exponents were measured (docs/calibration.md). Where L or H is
+        unknown, as for several labels, pi = D_e / sqrt(100 N); without D_e it is 1.
+
+        Args:
+            number: N, the number of training examples.
+            nll: Mean negative log-likelihood of the training examples, of the trained network.
         """
-        return 1.0 if self.dimension is None else self.dimension / math.sqrt(100 * number)
+        if self.dimension is None:
+            return 1.0
+        if self.information is None:
+            return self.dimension / math.sqrt(100 * number)
+        left_out, guessing = max(self.frozen_features["nll"], TINY), max(self.guessing or 0.0, TINY)
+        fitted, explained = max(0.0, 1 - nll / left_out), max(LEAST, self.information / guessing)
+        return self.dimension**0.75 / 100 * (fitted / explained) ** 2
 
     @property
     def information(self) -> float | None:
