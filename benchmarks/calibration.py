@@ -38,6 +38,8 @@ from calibration_contenders import (
     BEST,
     DEELBO,
     HEAD,
+    LEFT,
+    LEFT_BEST,
     PLAIN,
     Kept,
     contenders,
@@ -192,7 +194,8 @@ def mean(networks: list[Network], title: str, metric: str) -> float:
 def print_tasks(networks: list[Network]) -> None:
     """Print a row for each task: means over its training sets."""
     print("\n| | N | D_e | accuracy, % | T: free, best | NLL: plain | free | rule before | D_h / N | best T ", end="")
-    print("| ECE: plain | free | best T | by chance |\n" + "| --- " * 14 + "|")
+    print("| ECE: plain | free | best T | by chance | as the default leaves it: accuracy, NLL, with its best T, ECE |")
+    print("| --- " * 15 + "|")
     for cell in dict.fromkeys(network.name.rpartition("-")[0] for network in networks):
         of = [network for network in networks if network.name.rpartition("-")[0] == cell]
         free, best = (statistics.mean(n.temperatures[title] or 0.0 for n in of) for title in (DEELBO, BEST))
@@ -200,7 +203,9 @@ def print_tasks(networks: list[Network]) -> None:
         about += f"| {100 * mean(of, PLAIN, 'accuracy'):.1f} | {free:.2f}, {best:.2f}"
         nlls = " | ".join(f"{mean(of, title, 'nll'):.3f}" for title in (PLAIN, DEELBO, BEFORE, HEAD, BEST))
         eces = " | ".join(f"{mean(of, title, 'ece'):.3f}" for title in (PLAIN, DEELBO, BEST))
-        print(f"| {cell} ({len(of)}) | {about} | {nlls} | {eces} | {statistics.mean(n.sampling_ece for n in of):.3f} |")
+        left = f"{mean(of, LEFT, 'accuracy'):.1%}, {mean(of, LEFT, 'nll'):.3f}, {mean(of, LEFT_BEST, 'nll'):.3f}, "
+        chance = statistics.mean(n.sampling_ece for n in of)
+        print(f"| {cell} ({len(of)}) | {about} | {nlls} | {eces} | {chance:.3f} | {left}{mean(of, LEFT, 'ece'):.3f} |")
 
 
 def print_contenders(networks: list[Network]) -> None:
