@@ -98,7 +98,7 @@ def known_truth(number, dimension, seed, steps=300):
 
 @pytest.mark.parametrize(("number", "dimension"), [(400, 20), (100, 100), (100, 400), (400, 100), (30, 50)])
 def test_where_the_truth_is_known(number, dimension):
-    """The rule was measured on pretrained networks; here s* is on the right side too, and recovers a part of the loss."""
+    """The rule was measured on pretrained networks; here s* is on the right side, and recovers a part."""
     likelihood, lost, recovered = Categorical(), 0.0, 0.0
     for seed in range(3):
         (features, _), (trained, tested), (labels, truth) = known_truth(number, dimension, seed)
@@ -114,7 +114,9 @@ def test_where_the_truth_is_known(number, dimension):
     assert recovered > 0.25 * lost
 
 
-@pytest.mark.parametrize(("number", "dimension", "distance"), [(40, 10, 2), (400, 100, 2), (100, 100, 1), (100, 100, 3)])
+@pytest.mark.parametrize(
+    ("number", "dimension", "distance"), [(40, 10, 2), (400, 100, 2), (100, 100, 1), (100, 100, 3)]
+)
 def test_the_calibrated_margin_is_that_of_the_true_model(number, dimension, distance):
     """Two Gaussian classes, a linear discriminant of their sample means: docs/calibration.md has the derivation."""
     generator = torch.Generator().manual_seed(0)
