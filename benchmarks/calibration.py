@@ -33,23 +33,8 @@ import matplotlib.pyplot as plt
 import torch
 from torch import Tensor
 
-from calibration_contenders import (
-    BEFORE,
-    BEST,
-    DEELBO,
-    HEAD,
-    LEFT,
-    LEFT_BEST,
-    PLAIN,
-    Kept,
-    contenders,
-    dimension,
-    observe,
-    observe_default,
-    observe_linearised,
-    observe_other,
-    read_kept,
-)
+from calibration_contenders import BEFORE, BEST, DEELBO, HEAD, LEFT, LEFT_BEST, PLAIN, contenders, dimension
+from calibration_networks import Kept, observe, observe_default, observe_linearised, observe_other, read_kept
 from deelbo._memory import keep_memory
 from deelbo.compare import Options, Records
 from deelbo.compare.problem import Trial
@@ -284,8 +269,7 @@ def main() -> None:
         {"table": table, "picture": picture}[arguments.what](arguments)
     else:
         work = {"train": train, "folds": train_folds, "default": make_default, "other": train_other}
-        work["linearise"] = linearise
-        each(arguments, work[arguments.what])
+        each(arguments, (work | {"linearise": linearise})[arguments.what])
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """On what the pull of the free temperature should depend: forms of it, compared on kept networks.
 
-    python benchmarks/pull.py IMAGES CALIBRATION
+    python benchmarks/temperature_pull.py IMAGES CALIBRATION
 
 IMAGES is the OUT of `image_tasks.py train`, CALIBRATION that of `calibration.py train` and `table`; networks that were
 trained after the rule was chosen are left out. A form has one constant, which is fitted to all tasks but one, for each
